@@ -19,6 +19,10 @@ BINDIR ?= $(PREFIX)/bin
 SHAREDIR ?= $(PREFIX)/share
 MANDIR ?= $(SHAREDIR)/man
 UNITDIR ?= $(PREFIX)/lib/systemd/system
+# What an initramfs is made of is looked for here alone, whatever PREFIX is.
+LIBDIR ?= /usr/lib
+INITRAMFSDIR ?= /usr/share/initramfs-tools
+DRACUTDIR ?= /usr/lib/dracut/modules.d
 UNITS = headstart@.service headstart-serve@.service
 SBINDIR ?= /sbin
 # The report page, and what it is built from.
@@ -50,7 +54,7 @@ setup-bench:
 	@scripts/setup.sh --for bench
 
 release: setup-build ## Build the program: target/release/headstart
-	$(CARGO) build --release $(LOCKED) -p headstart
+	$(CARGO) build --release $(LOCKED) -p headstart -p hs-live
 
 ui: $(UI) ## Build the page of `headstart report` (needs nodejs and npm)
 
@@ -101,6 +105,12 @@ fuzz: setup ## Fuzz each parser for FUZZ_SECONDS (600); needs cargo-fuzz and a n
 # mount(8) looks for its helpers in /sbin, whatever PREFIX is.
 install: $(PROGRAM) ## Install program, man pages, completions, mount helper and unit (PREFIX=/usr/local, DESTDIR)
 	install -D -m 755 $< $(DESTDIR)$(BINDIR)/headstart
+	install -D -m 755 $(dir $<)headstart-live $(DESTDIR)$(LIBDIR)/headstart/headstart-live
+	set -e; for file in hooks/headstart scripts/init-top/headstart scripts/headstart; do \
+		install -D -m 755 dist/initramfs-tools/$$file $(DESTDIR)$(INITRAMFSDIR)/$$file; \
+	done
+	install -d $(DESTDIR)$(DRACUTDIR)/90headstart
+	install -m 755 dist/dracut/90headstart/* $(DESTDIR)$(DRACUTDIR)/90headstart
 	rm -rf $(DOCS) && $< docs $(DOCS)
 	install -d $(DESTDIR)$(MANDIR)/man1 $(DESTDIR)$(MANDIR)/man8
 	install -m 644 $(DOCS)/*.1 $(DESTDIR)$(MANDIR)/man1
@@ -128,7 +138,9 @@ uninstall: ## Remove what install has installed
 	rm -f $(DESTDIR)$(SHAREDIR)/bash-completion/completions/headstart
 	rm -f $(DESTDIR)$(SHAREDIR)/zsh/site-functions/_headstart
 	rm -f $(DESTDIR)$(SHAREDIR)/fish/vendor_completions.d/headstart.fish
-	rm -rf $(DESTDIR)$(SHAREDIR)/headstart
+	rm -rf $(DESTDIR)$(SHAREDIR)/headstart $(DESTDIR)$(LIBDIR)/headstart $(DESTDIR)$(DRACUTDIR)/90headstart
+	rm -f $(DESTDIR)$(INITRAMFSDIR)/hooks/headstart $(DESTDIR)$(INITRAMFSDIR)/scripts/init-top/headstart
+	rm -f $(DESTDIR)$(INITRAMFSDIR)/scripts/headstart
 	rm -f $(addprefix $(DESTDIR)$(SBINDIR)/,$(HELPERS))
 
 $(TARGET)/release/headstart:

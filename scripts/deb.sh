@@ -35,7 +35,7 @@ Maintainer: The headstart authors <headstart@localhost>
 Installed-Size: $(du -sk "$tree" | cut -f 1)
 Depends: libc6 (>= $(glibc)), libgcc-s1
 Recommends: e2fsprogs, ca-certificates, fuse3
-Suggests: fuse2fs, user-mode-linux, qemu-system-x86, minisign
+Suggests: fuse2fs, user-mode-linux, qemu-system-x86, minisign, xorriso, grub-pc-bin, grub-efi-amd64-bin, dosfstools, mtools
 Section: admin
 Priority: optional
 Description: fast starts from compressed, verified, read-only block images
@@ -44,7 +44,8 @@ Description: fast starts from compressed, verified, read-only block images
  prefetches them, from a disk, a disc or a network. Every byte is verified.
  .
  This package has the program, its manual pages and completions, the helpers
- of mount(8), and units of systemd.
+ of mount(8), units of systemd, and what initramfs-tools and dracut put into
+ an initramfs whose root is an image.
 TEXT
 }
 

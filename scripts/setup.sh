@@ -52,6 +52,14 @@ test  cloop-utils         the tests make cloop files with it to import, and extr
 test  qemu-utils          qemu-img reads and checks the cloop and qcow2 files that the tests export
 test  libnbd-bin          nbdinfo, nbdcopy and nbdfuse read what the tests serve over NBD
 test  qemu-system-x86     the guest of 'headstart boot --vmm qemu' and its tests
+test  xorriso             writes the bootable media that the tests start machines from
+test  grub-common         grub-mkimage makes the boot loaders of these media
+test  grub-pc-bin         GRUB for BIOS
+test  grub-efi-amd64-bin  GRUB for UEFI
+test  dosfstools          mkfs.vfat makes the file system that UEFI starts from
+test  mtools              puts GRUB into it
+test  ovmf                UEFI for machines of QEMU
+test  binutils            strip takes debug information out of what goes into an initramfs
 test  gnutls-bin          certtool makes the certificates with which the tests speak NBD over TLS
 test  fio                 reads the same at random, 16 requests at a time
 test  nginx-light         a real web server, from which the tests read images over HTTP

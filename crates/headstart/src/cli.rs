@@ -100,9 +100,9 @@ pub(crate) enum Command {
     Optimize(Optimize),
     /// Make a bootable disc or stick whose root is an image.
     ///
-    /// Kernel and initramfs come from the system in the image; headstart-live in the initramfs mounts the root
-    /// (headstart-live --help). The medium starts on BIOS and UEFI, whichever of their boot loaders are
-    /// installed here.
+    /// Kernel and initramfs come from the system in the image; headstart-live in the initramfs mounts the
+    /// root (headstart-live --help). The medium starts on BIOS and UEFI, as far as their boot loaders are
+    /// installed here. docs/LIVE.md has the words of the kernel's command line, and recipes.
     Iso(Iso),
     /// Mount an image as DIR/disk.img, and its file system with --fs.
     Mount(Mount),

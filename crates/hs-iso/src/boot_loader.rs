@@ -1,5 +1,5 @@
-//! The boot loaders of a medium: GRUB for BIOS, and for UEFI the distribution's signed shim and GRUB where they
-//! are installed.
+//! The boot loaders of a medium: GRUB for BIOS, and for UEFI the distribution's signed shim and GRUB where
+//! they are installed.
 
 use std::fmt::Write as _;
 use std::path::{Path, PathBuf};

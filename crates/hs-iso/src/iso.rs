@@ -15,7 +15,7 @@ use serde::Serialize;
 
 use crate::boot_loader::{self, Menu};
 use crate::initrd::Generator;
-use crate::system::{Place, System, kernel_path};
+use crate::system::{System, SystemPlace, kernel_path};
 use crate::tools::{MCOPY, MKFS_FAT, XORRISO};
 use crate::{initrd, medium};
 
@@ -164,9 +164,9 @@ fn kernel(spec: &IsoSpec, tree: &Path, work: &Path, bar: &Bar) -> anyhow::Result
     bar.spin("making the initramfs");
     let place = match directory(&spec.source) {
         Some(path) => {
-            Place::Directory(path.canonicalize().with_context(|| format!("open {}", path.display()))?)
+            SystemPlace::Directory(path.canonicalize().with_context(|| format!("open {}", path.display()))?)
         }
-        None => Place::Image(Box::new(spec.source.clone())),
+        None => SystemPlace::Image(Box::new(spec.source.clone())),
     };
     let mut needed = vec![work.to_owned(), live.clone()];
     needed.extend(hs_start::remote::place_here(&spec.source));

@@ -21,7 +21,7 @@ const PATH: &str = "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin
 
 /// Where the system lies.
 #[derive(Clone, Debug)]
-pub(crate) enum Place {
+pub(crate) enum SystemPlace {
     /// In a directory.
     Directory(PathBuf),
     /// In an image.
@@ -40,11 +40,11 @@ pub(crate) struct System {
 
 impl System {
     /// Mounts it. Call `hs_linux::rootenv::enter_private_mounts` before.
-    pub(crate) fn open(place: &Place, needed: &[PathBuf]) -> anyhow::Result<Self> {
+    pub(crate) fn open(place: &SystemPlace, needed: &[PathBuf]) -> anyhow::Result<Self> {
         let work = Workdir::new(needed)?;
         let (served, fs, lower) = match place {
-            Place::Directory(path) => (None, None, path.clone()),
-            Place::Image(image) => {
+            SystemPlace::Directory(path) => (None, None, path.clone()),
+            SystemPlace::Image(image) => {
                 let on_medium = medium::open(&**image, &hs_device::Medium::None, &Damage::default())?;
                 let config = start::config(image, Prefetching::Off, None, &hs_device::Medium::None)?;
                 let config = on_medium.config(&config);

@@ -17,6 +17,14 @@ use crate::words::DeviceName;
 const LOOK: Duration = Duration::from_millis(20);
 /// A device that gave an error may only be busy detecting its medium: it is asked again after so long.
 const ASK_AGAIN: Duration = Duration::from_millis(500);
+/// How long udev may take to examine a device. It reads two dozen places of it, and on a disc a prefetch
+/// between them costs a seek for each.
+const UDEV_PATIENCE: Duration = Duration::from_secs(3);
+/// What udev notes of a device in the end, when it has looked for file systems: a drive is noted before its
+/// disc.
+const WHAT_IT_HOLDS: [&str; 2] = ["E:ID_FS_TYPE=", "E:ID_PART_TABLE_TYPE="];
+/// Where its program lies, if it is there at all.
+const UDEV: [&str; 3] = ["/usr/lib/systemd/systemd-udevd", "/lib/systemd/systemd-udevd", "/sbin/udevd"];
 /// Devices that hold no medium of ours: memory and what others have set up.
 const NO_MEDIA: [&str; 4] = ["ram", "loop", "zram", "fd"];
 
@@ -31,16 +39,16 @@ struct Contents {
 
 /// A device with a medium on it.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Found {
+pub struct FoundDevice {
     /// Its file below `/dev`.
     pub path: PathBuf,
     /// The driver of its file system; empty when the device itself is an image.
     pub file_system: &'static str,
 }
 
-/// Waits, at most `patience`, until `accept` takes one of the devices of this name. It is asked when the first has
-/// been there for `settle`, and each time that there are more of them. Each device is read once when it appears,
-/// and no more, since reads of a disc cost seeks.
+/// Waits, at most `patience`, until `accept` takes one of the devices of this name. It is asked when the
+/// first has been there for `settle`, and each time that there are more of them. Each device is read once when
+/// it appears, and no more, since reads of a disc cost seeks.
 ///
 /// # Errors
 /// When none is taken in time: what `accept` said last, or the list of what was seen.
@@ -48,10 +56,10 @@ pub fn wait_for<T>(
     name: &DeviceName,
     patience: Duration,
     settle: Duration,
-    mut accept: impl FnMut(&[Found]) -> anyhow::Result<T>,
+    mut accept: impl FnMut(&[FoundDevice]) -> anyhow::Result<T>,
 ) -> anyhow::Result<T> {
     let began = Instant::now();
-    let mut seen = Seen::default();
+    let mut seen = SeenDevices::new();
     let (mut first, mut asked) = (None::<Instant>, Vec::new());
     let mut refused = None;
     loop {
@@ -77,10 +85,29 @@ pub fn wait_for<T>(
 }
 
 /// The devices that were read.
-#[derive(Default)]
-struct Seen(BTreeMap<PathBuf, Result<Option<Contents>, Instant>>);
+struct SeenDevices {
+    read: BTreeMap<PathBuf, Result<Option<Contents>, Instant>>,
+    /// When those appeared that udev still examines.
+    examined: BTreeMap<PathBuf, Instant>,
+    has_udev: bool,
+}
 
-impl Seen {
+impl SeenDevices {
+    fn new() -> Self {
+        let has_udev = UDEV.iter().any(|program| Path::new(program).exists());
+        Self { read: BTreeMap::new(), examined: BTreeMap::new(), has_udev }
+    }
+
+    /// Whether udev has come to its end with a device, or is not to be waited for any longer.
+    fn is_free(&mut self, path: &Path, entry: &Path) -> bool {
+        let number = std::fs::read_to_string(entry.join("dev")).unwrap_or_default();
+        let noted = Path::new("/run/udev/data").join(format!("b{}", number.trim()));
+        let noted = std::fs::read_to_string(noted).unwrap_or_default();
+        let is_examined = WHAT_IT_HOLDS.iter().any(|property| noted.contains(property));
+        let appeared = *self.examined.entry(path.to_owned()).or_insert_with(Instant::now);
+        !self.has_udev || is_examined || appeared.elapsed() >= UDEV_PATIENCE
+    }
+
     fn look(&mut self) {
         for entry in std::fs::read_dir("/sys/class/block").into_iter().flatten().flatten() {
             let name = entry.file_name();
@@ -90,17 +117,20 @@ impl Seen {
             if !is_medium || !path.exists() {
                 continue;
             }
-            match self.0.get(&path) {
+            let before = self.read.get(&path).map(|read| read.as_ref().map(|_| ()).map_err(|at| *at));
+            match before {
                 Some(Ok(_)) => continue,
                 Some(Err(at)) if at.elapsed() < ASK_AGAIN => continue,
-                _ => {}
+                Some(Err(_)) => {}
+                None if self.is_free(&path, &entry.path()) => {}
+                None => continue,
             }
             let read = File::open(&path).and_then(|device| Contents::read(&device));
-            self.0.insert(path, read.map_err(|_| Instant::now()));
+            self.read.insert(path, read.map_err(|_| Instant::now()));
         }
     }
 
-    fn of(&self, name: &DeviceName) -> Vec<Found> {
+    fn of(&self, name: &DeviceName) -> Vec<FoundDevice> {
         let matches = |path: &Path, contents: &Contents| match name {
             DeviceName::Label(label) => contents.label == *label,
             DeviceName::Uuid(uuid) => contents.uuid.eq_ignore_ascii_case(uuid),
@@ -108,9 +138,9 @@ impl Seen {
                 wanted == path || wanted.canonicalize().is_ok_and(|wanted| wanted == path)
             }
         };
-        let all = self.0.iter().filter_map(|(path, read)| Some((path, read.as_ref().ok()?.as_ref()?)));
+        let all = self.read.iter().filter_map(|(path, read)| Some((path, read.as_ref().ok()?.as_ref()?)));
         all.filter(|(path, contents)| matches(path, contents))
-            .map(|(path, contents)| Found { path: path.clone(), file_system: contents.file_system })
+            .map(|(path, contents)| FoundDevice { path: path.clone(), file_system: contents.file_system })
             .collect()
     }
 
@@ -124,9 +154,9 @@ impl Seen {
             };
             format!("{} ({what})", path.display())
         };
-        match self.0.is_empty() {
+        match self.read.is_empty() {
             true => "the kernel shows no disk at all: is its driver in the initramfs?".to_owned(),
-            false => format!("seen: {}", self.0.iter().map(one).collect::<Vec<_>>().join(", ")),
+            false => format!("seen: {}", self.read.iter().map(one).collect::<Vec<_>>().join(", ")),
         }
     }
 }
@@ -188,7 +218,7 @@ fn uuid_of(bytes: &[u8]) -> String {
 ///
 /// # Errors
 /// When the kernel has no driver, or refuses the medium.
-pub fn mount(found: &Found, target: &Path, writable: bool) -> anyhow::Result<()> {
+pub fn mount(found: &FoundDevice, target: &Path, writable: bool) -> anyhow::Result<()> {
     std::fs::create_dir_all(target).with_context(|| format!("make {}", target.display()))?;
     let mut flags = MountFlags::NODEV | MountFlags::NOSUID;
     flags.set(MountFlags::RDONLY, !writable);

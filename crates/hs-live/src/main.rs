@@ -21,7 +21,7 @@ Usage: headstart-live root NEW_ROOT    mount the root that /proc/cmdline names a
        headstart-live asked            exit code 0 when /proc/cmdline has root=headstart:…
        headstart-live --version
 
-Words of the kernel's command line (docs/LIVE.md, headstart-live(8)):
+Words of the kernel's command line (docs/LIVE.md):
   root=headstart:PLACE       LABEL=NAME, UUID=…, /dev/…, or an address (https://…, oci://…), with #hs1-DIGEST
                              or #key=KEY behind it
   headstart.image=PATH       the image in the medium's file system [/headstart/root.hsi]

@@ -17,7 +17,7 @@ const PATIENCE: Duration = Duration::from_secs(10);
 /// With less free than this a persistent file system is as good as full.
 const NEARLY_FULL_BYTES: u64 = 8 << 20;
 
-/// Mounts the overlay at `new_root`, above the file system at `lower`. The writes lie below `place`, a folder.
+/// Mounts the overlay at `new_root`, above the file system at `lower`. Writes lie below `place`, a folder.
 ///
 /// A persistent file system that is missing, is full, or belongs to another image is left alone, which is
 /// said, and writes go to memory: a machine that starts without its memory is better than none.

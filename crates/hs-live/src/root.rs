@@ -8,8 +8,8 @@ use hs_start::image::ImageSource;
 use hs_start::open::open_image;
 use rustix::mount::{UnmountFlags, unmount};
 
-use crate::device::{self, Found};
-use crate::words::{DeviceName, Place, Words};
+use crate::device::{self, FoundDevice};
+use crate::words::{DeviceName, RootPlace, Words};
 use crate::{overlay, private_root, server, verify};
 
 /// What came of it.
@@ -32,11 +32,11 @@ pub fn mount(base: &Path, new_root: &Path, command_line: &str) -> anyhow::Result
     }
     private_root::make(base)?;
     let image = match &words.place {
-        Place::Address(address) => address.clone(),
-        Place::Device { name, trust } => on_device(base, name, trust, &words)?,
+        RootPlace::Address(address) => address.clone(),
+        RootPlace::Device { name, trust } => on_device(base, name, trust, &words)?,
     };
     if words.verify {
-        // Seen from here, a medium lies below the base.
+        // SeenDevices from here, a medium lies below the base.
         let seen = if image.starts_with(private_root::MEDIUM) {
             format!("{}{image}", base.display())
         } else {
@@ -78,16 +78,16 @@ fn medium(base: &Path) -> PathBuf {
     base.join(&private_root::MEDIUM[1..])
 }
 
-/// One of the devices of a name: those that hold an image must hold the same, as a stick and its first partition
-/// do. Where the image is named, only those with that image count.
+/// One of the devices of a name: those that hold an image must hold the same, as a stick and its first
+/// partition do. Where the image is named, only those with that image count.
 fn choose(
     base: &Path,
-    candidates: &[Found],
+    candidates: &[FoundDevice],
     name: &DeviceName,
     trust: &str,
     words: &Words,
-) -> anyhow::Result<Found> {
-    let mut usable: Vec<(&Found, String)> = Vec::new();
+) -> anyhow::Result<FoundDevice> {
+    let mut usable: Vec<(&FoundDevice, String)> = Vec::new();
     let mut reasons = Vec::new();
     for found in candidates {
         match digest_on(base, found, trust, words) {
@@ -111,7 +111,7 @@ fn choose(
 }
 
 /// The digest of the image on a device, which must be the one that is named.
-fn digest_on(base: &Path, found: &Found, trust: &str, words: &Words) -> anyhow::Result<String> {
+fn digest_on(base: &Path, found: &FoundDevice, trust: &str, words: &Words) -> anyhow::Result<String> {
     let open = |path: String| -> anyhow::Result<String> {
         let source = ImageSource::parse(path.as_ref(), &server::remote(words))?;
         Ok(open_image(&source)?.image_digest().to_string())

@@ -35,17 +35,17 @@ const BUDGET_BOUNDS: (u64, u64) = (16 << 20, 256 << 20);
 
 /// What a server that serves says of itself.
 #[derive(Clone, Debug)]
-pub struct Served {
+pub struct ServedRoot {
     /// The digest of the disk in the image.
     pub disk_digest: String,
 }
 
-/// Starts the server in the root at `base`, and waits until the file system is mounted. `image` is the image as
-/// seen from there.
+/// Starts the server in the root at `base`, and waits until the file system is mounted. `image` is the image
+/// as seen from there.
 ///
 /// # Errors
 /// When it does not serve. It has said why on standard error.
-pub fn start(base: &Path, image: &str, command_line: &str) -> anyhow::Result<Served> {
+pub fn start(base: &Path, image: &str, command_line: &str) -> anyhow::Result<ServedRoot> {
     let outside = rustix::fs::open("/", OFlags::PATH | OFlags::DIRECTORY | OFlags::CLOEXEC, Mode::empty())
         .context("open the root")?;
     rustix::process::chroot(base).with_context(|| format!("enter {}", base.display()))?;
@@ -63,7 +63,7 @@ pub fn start(base: &Path, image: &str, command_line: &str) -> anyhow::Result<Ser
     let report: serde_json::Value =
         serde_json::from_slice(&output.stdout).context("understand the server's report")?;
     let disk_digest = report["disk_digest"].as_str().unwrap_or_default().to_owned();
-    Ok(Served { disk_digest })
+    Ok(ServedRoot { disk_digest })
 }
 
 /// Flags that this program adds when it starts itself again.
@@ -125,8 +125,8 @@ pub fn run(arguments: &[OsString]) -> anyhow::Result<i32> {
     mount::run(&mount, arguments, false)
 }
 
-/// How an image is fetched that lies elsewhere. Nothing is kept between two starts, so `headstart.min-date` is
-/// what prevents a rollback.
+/// How an image is fetched that lies elsewhere. Nothing is kept between two starts, so only
+/// `headstart.min-date` prevents a rollback.
 pub fn remote(words: &Words) -> RemoteOptions {
     RemoteOptions {
         disk_cache: Some("none".into()),

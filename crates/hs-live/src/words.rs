@@ -55,7 +55,7 @@ impl fmt::Display for DeviceName {
 
 /// Where the image is.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub enum Place {
+pub enum RootPlace {
     /// On a device: the device itself is the image, or it has a file system with the image in it.
     Device {
         /// The device.
@@ -67,7 +67,7 @@ pub enum Place {
     Address(String),
 }
 
-impl fmt::Display for Place {
+impl fmt::Display for RootPlace {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Self::Device { name, trust } => write!(f, "{name}{trust}"),
@@ -90,7 +90,7 @@ pub enum Overlay {
 #[derive(Clone, Debug)]
 pub struct Words {
     /// Where the image is.
-    pub place: Place,
+    pub place: RootPlace,
     /// Its path in the file system of a device.
     pub image_path: String,
     /// Memory for prefetched blocks; what the machine has decides when `None`.
@@ -198,14 +198,14 @@ fn prefetch_mode(value: &str) -> Option<PrefetchMode> {
     modes.into_iter().find(|mode| mode.name() == value)
 }
 
-fn parse_place(text: &str) -> Result<Place, WordsError> {
+fn parse_place(text: &str) -> Result<RootPlace, WordsError> {
     if text.contains("://") {
-        return Ok(Place::Address(text.to_owned()));
+        return Ok(RootPlace::Address(text.to_owned()));
     }
     let at = text.find('#').unwrap_or(text.len());
     let (name, trust) = text.split_at(at);
     let name = DeviceName::parse(name).ok_or_else(|| WordsError::Place(text.to_owned()))?;
-    Ok(Place::Device { name, trust: trust.to_owned() })
+    Ok(RootPlace::Device { name, trust: trust.to_owned() })
 }
 
 #[cfg(test)]
@@ -217,12 +217,15 @@ mod tests {
         let place = |line: &str| Words::parse(line).expect(line).place;
         let labelled = place("quiet root=headstart:LABEL=HEADSTART#hs1-ab splash");
         let name = DeviceName::Label("HEADSTART".to_owned());
-        assert_eq!(labelled, Place::Device { name, trust: "#hs1-ab".to_owned() });
+        assert_eq!(labelled, RootPlace::Device { name, trust: "#hs1-ab".to_owned() });
         assert_eq!(labelled.to_string(), "LABEL=HEADSTART#hs1-ab");
         let device = place("root=headstart:/dev/sr0");
-        assert_eq!(device, Place::Device { name: DeviceName::Path("/dev/sr0".into()), trust: String::new() });
+        assert_eq!(
+            device,
+            RootPlace::Device { name: DeviceName::Path("/dev/sr0".into()), trust: String::new() }
+        );
         let address = "https://h/a.hsi#key=RWQ";
-        assert_eq!(place(&format!("root=headstart:{address}")), Place::Address(address.to_owned()));
+        assert_eq!(place(&format!("root=headstart:{address}")), RootPlace::Address(address.to_owned()));
         // The last one counts.
         let last = place("root=/dev/sda1 root=headstart:UUID=1 root=headstart:UUID=2");
         assert_eq!(last.to_string(), "UUID=2");

@@ -34,7 +34,8 @@ pub fn again(arguments: &[OsString], subcommand: &str, flags: &[String]) -> anyh
     Ok(command)
 }
 
-/// The name of what this program starts. One that begins with `@` is not ended at shutdown, and hands that on:
+/// The name of what this program starts. One that begins with `@` is not ended at shutdown, and hands that
+/// on:
 /// <https://systemd.io/ROOT_STORAGE_DAEMONS/>.
 fn name() -> &'static str {
     let own = std::env::args_os().next().unwrap_or_default();

@@ -47,9 +47,9 @@ pub(crate) struct Mount {
     pub clear_dead: bool,
     /// When the mount is ready, print it as JSON.
     ///
-    /// One object: `image`, `disk_digest`, `image_digest`, `dir`, `disk` (the path of disk.img), `fs`, `file_system` and
-    /// `device` (directory, type and loop device; null without --fs), `prefetch`, `medium`, `pid`,
-    /// `supervisor`, `status_socket`, `metrics` and `log`.
+    /// One object: `image`, `disk_digest`, `image_digest`, `dir`, `disk` (the path of disk.img), `fs`,
+    /// `file_system` and `device` (directory, type and loop device; null without --fs), `prefetch`,
+    /// `medium`, `pid`, `supervisor`, `status_socket`, `metrics` and `log`.
     #[arg(long)]
     pub json: bool,
     #[arg(long, hide = true)]

@@ -50,8 +50,8 @@ impl Live {
     }
 }
 
-/// The Debian, made once and kept; its media are made by this program each time the tests run. Nothing, which is
-/// said, where something for it is missing.
+/// The Debian, made once and kept; its media are made by this program each time the tests run. Nothing, which
+/// is said, where something for it is missing.
 fn live() -> Option<&'static Live> {
     static MADE: OnceLock<Live> = OnceLock::new();
     if !machine_has(&NEEDED) || !has_tools(&["mkfs.vfat"]) {
@@ -159,6 +159,19 @@ fn a_disc_starts_a_debian_that_survives_the_death_of_its_server() {
 }
 
 #[test]
+fn a_server_that_dies_before_the_switch_of_roots_is_replaced() {
+    let Some(live) = live() else { return };
+    let root = format!("root=headstart:LABEL=HEADSTART#{} break=bottom panic=", live.name);
+    let drives = [drive(1, &live.file("bios.iso"), "readonly=on,")];
+    let mut machine = live.start(&root, &words(&drives));
+    machine.wait_for("(initramfs) ");
+    machine.type_line("kill -9 $(ls /run/headstart | sed -n 's/.sock$//p' | tail -n 1); exit");
+    machine.log_in();
+    assert!(machine.ran("cat /run/headstart/*.log").contains("ended by signal 9"));
+    assert_eq!(machine.ran("systemctl is-system-running --wait").trim(), "running");
+}
+
+#[test]
 fn a_stick_starts_a_debian_by_uefi_with_dracut() {
     let Some(live) = live() else { return };
     let scene = Scene::new();
@@ -199,7 +212,13 @@ fn an_image_on_a_web_server_is_a_root() {
     let right = Command::new("chroot").arg(root).args(["sh", "-c", SUM]).output().expect("chroot starts");
     assert_eq!(machine.ran(SUM).trim(), String::from_utf8_lossy(&right.stdout).trim());
     drop(machine);
-    // Nobody vouches for an address alone.
+    // A server that is down: the machine says so, and ends its wait.
+    let down = address.replace(&format!(":{}", nginx.port), ":1");
+    let mut machine = live.start(&format!("ip=dhcp root=headstart:{down}#{}", live.name), &net);
+    let said = machine.wait_for("cannot be mounted from a headstart image");
+    assert!(said.contains("10.0.2.2:1"), "{said}");
+    drop(machine);
+    // An address alone proves nothing.
     let mut machine = live.start(&format!("ip=dhcp root=headstart:{address}"), &net);
     machine.wait_for_any(&["#hs1-", "--insecure"]);
     machine.wait_for("cannot be mounted from a headstart image");
@@ -218,6 +237,12 @@ fn what_is_wrong_with_a_medium_is_said() {
     let mut machine = live.start("root=headstart:HEADSTART", &[]);
     let said = machine.wait_for(given_up);
     assert!(said.contains("names no image"), "{said}");
+    // A kernel without FUSE.
+    let right = format!("root=headstart:LABEL=HEADSTART#{}", live.name);
+    let drives = [drive(1, &live.file("bios.iso"), "readonly=on,")];
+    let mut machine = live.start(&format!("{right} module_blacklist=fuse"), &words(&drives));
+    let said = machine.wait_for(given_up);
+    assert!(said.contains("/dev/fuse is missing") && said.contains("headstart:"), "{said}");
     // Two media of one label with different images; the same two with a name.
     fs::create_dir_all(scene.path("root/etc")).expect("a folder");
     fs::write(scene.path("root/etc/other"), "another system").expect("written");
@@ -229,14 +254,14 @@ fn what_is_wrong_with_a_medium_is_said() {
     let mut machine = live.start("root=headstart:LABEL=HEADSTART", &words(&both));
     let said = machine.wait_for_any(&[given_up, "login: "]);
     assert!(said.contains("hold different images"), "{said}");
-    let mut machine = live.start(&format!("root=headstart:LABEL=HEADSTART#{}", live.name), &words(&both));
+    let mut machine = live.start(&right, &words(&both));
     machine.wait_for("login: ");
     // A medium that is cut short.
     let cut = scene.path("cut.iso");
     let whole = fs::read(live.file("bios.iso")).expect("read");
     fs::write(&cut, &whole[..whole.len() / 2 / 2048 * 2048]).expect("written");
     let drives = [drive(1, &cut.display().to_string(), "readonly=on,")];
-    let mut machine = live.start(&format!("root=headstart:LABEL=HEADSTART#{}", live.name), &words(&drives));
+    let mut machine = live.start(&right, &words(&drives));
     let said = machine.wait_for_any(&[given_up, "login: "]);
     assert!(said.contains(given_up) && said.contains("headstart-live:"), "{said}");
 }

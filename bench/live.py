@@ -1,0 +1,158 @@
+#!/usr/bin/env python3
+"""A Debian starts from a disc or stick, with its own kernel, by firmware and boot loader: from a headstart ISO without and with
+a profile, and from a squashfs ISO of live-boot. The same root, kernel and boot loader in all of them; QEMU reads the medium from
+an emulated drive.
+
+The storage wait is the guest kernel's own count, the same for all: the time in which nothing ran and something waited for I/O
+(the line `full` of /proc/pressure/io). It is printed when systemd has started everything, with the time since the kernel's
+first instruction. What firmware and boot loader took is reported apart: it is the same for all.
+"""
+
+import json
+import re
+import statistics
+from pathlib import Path
+
+from harness import alternate, arguments, figure, finish, headstart, headstart_json, run, scratch, spread
+from inputs import LEVEL, folder, kept, optimized, program, stamp
+
+PACKAGES = "systemd-sysv,udev,dbus,linux-image-amd64,initramfs-tools,zstd,busybox,live-boot,live-boot-initramfs-tools,iproute2"
+CD = "cd-24x-cav"
+OTHERS = ["usb2-stick", "sd-uhs1", "flat-10ms-25mbs"]
+GUEST = ["--vmm", "qemu", "--accel", "tcg", "--memory", "1G", "--ready", "^bench-ready ", "--ready-timeout", "500"]
+WORDS = ["psi=1", "no_timer_check", "console=ttyS0"]
+UNIT = """[Unit]
+Description=Says that everything has started
+[Service]
+Type=idle
+ExecStart=/bin/sh -c 'echo "bench-ready $(cut -d" " -f1 /proc/uptime) $(grep full /proc/pressure/io)" >/dev/ttyS0'
+[Install]
+WantedBy=multi-user.target
+"""
+READY = re.compile(r"bench-ready ([0-9.]+) full .*total=([0-9]+)")
+MENU = """set timeout=0
+menuentry 'live' {{
+  linux /boot/vmlinuz boot=live {words}
+  initrd /boot/initrd.img
+}}
+"""
+
+
+def root():
+    """A Debian with a kernel, live-boot, and a unit that says when it is ready."""
+
+    def make(draft):
+        run("mmdebstrap", "--mode=root", "--format=directory", "--variant=minbase", "--quiet", f"--include={PACKAGES}",
+            "--dpkgopt=force-unsafe-io", "bookworm", draft, patience_s=900)
+        (draft / "etc/systemd/system/bench-ready.service").write_text(UNIT)
+        run("chroot", draft, "systemctl", "enable", "-q", "bench-ready")
+        run("chroot", draft, "passwd", "-q", "-d", "root")
+
+    return kept("live-root", [], make)
+
+
+def image():
+    """Its image."""
+    return kept("live.hsi", [stamp(root()), program()],
+                lambda draft: headstart("build", root(), "-o", draft, "--free", "64M", "--codec", f"zstd:{LEVEL}"))
+
+
+def boot_file(name):
+    """The kernel, or its initial RAM disk, in the root."""
+    return sorted((root() / "boot").glob(f"{name}-*"))[-1]
+
+
+def recording(plain):
+    """A recorded start of it, kernel and initramfs not among the recorded reads."""
+    flags = [*GUEST, "--kernel", boot_file("vmlinuz"), "--initrd", boot_file("initrd.img"), "--append", "psi=1", "--append",
+             "no_timer_check", "--run-after-ready", 3]
+    return kept("live.hsp", [plain, program()], lambda draft: headstart("boot", plain, *flags, "--record", draft))
+
+
+def iso(name, disk):
+    """A medium with this image."""
+    words = [word for each in WORDS for word in ("--append", each)]
+    return kept(f"{name}.iso", [disk, program()], lambda draft: headstart("iso", disk, "-o", draft, "--timeout", 0, *words))
+
+
+def squashfs_iso(ours):
+    """The same root as a squashfs, started by live-boot: its menu and the squashfs differ, all else is the same."""
+
+    def make(draft):
+        tree = scratch() / "tree"
+        for part in ("boot/grub", "live", ".disk"):
+            (tree / part).mkdir(parents=True)
+        run("mksquashfs", root(), tree / "live/filesystem.squashfs", "-comp", "zstd", "-Xcompression-level", LEVEL, "-b", "128K",
+            "-quiet", "-no-progress", patience_s=900)
+        loaders = [word for part in ("bios.img", "efi.img") for word in ("-extract", f"/boot/grub/{part}", tree / "boot/grub" / part)]
+        run("xorriso", "-osirrox", "on", "-indev", ours, "-extract", "/boot/vmlinuz", tree / "boot/vmlinuz",
+            "-extract", "/boot/initrd.img", tree / "boot/initrd.img", "-extract", "/.disk/info", tree / ".disk/info", *loaders)
+        run("chmod", "-R", "u+w", tree)
+        (tree / "boot/grub/grub.cfg").write_text(MENU.format(words=" ".join(["console=ttyS0,115200", *WORDS])))
+        order = ["bios.img", "efi.img", "grub.cfg"]
+        weights = [("--sort-weight", 9 - at, f"/boot/grub/{name}") for at, name in enumerate(order)]
+        weights += [("--sort-weight", 2, "/boot/vmlinuz"), ("--sort-weight", 1, "/boot/initrd.img")]
+        run("xorriso", "-as", "mkisofs", "-quiet", "-r", "-iso-level", 3, "-V", "SQUASHFS", *[word for each in weights for word in each],
+            "-b", "boot/grub/bios.img", "-c", "boot/boot.cat", "-no-emul-boot", "-boot-load-size", 4, "-boot-info-table",
+            "--grub2-boot-info", "-eltorito-alt-boot", "-e", "boot/grub/efi.img", "-no-emul-boot", "-o", draft, tree)
+
+    return kept("squashfs.iso", [ours], make)
+
+
+def start(medium_iso, medium, *flags):
+    """One start; the run summary, with the guest's own figures."""
+    console = scratch() / "console"
+    on = [] if medium == "none" else ["--emulate", medium]
+    summary = json.loads(headstart("boot", medium_iso, *GUEST, *on, "--console", console, "--json", *flags, patience_s=700))
+    found = READY.search(console.read_text(errors="replace"))
+    return {**summary, "up_s": float(found[1]), "wait_s": int(found[2]) / 1e6}
+
+
+def main():
+    args = arguments(__doc__, repeats=1).parse_args()
+    plain = image()
+    fast = optimized(plain, "live-fast", recording(plain))
+    media = {"plain": iso("live-plain", plain), "fast": iso("live-fast", fast)}
+    media["squashfs"] = squashfs_iso(media["plain"])
+    cases = {f"{name} {medium}": lambda path=path, medium=medium: start(path, medium)
+             for medium in ("none", CD, *OTHERS) for name, path in media.items()}
+    cases["fast none, uefi"] = lambda: start(media["fast"], "none", "--firmware", "uefi")
+    results = alternate(cases, args.repeats,
+                        say=lambda result: f"ready {result['up_s']:.1f} s after the kernel began, storage wait {result['wait_s']:.2f} s")
+
+    def median(case, key):
+        return statistics.median(result[key] for result in results[case])
+
+    detail = {case: {key: spread([run[key] for run in runs]) for key in ("up_s", "wait_s", "kernel_s", "store_bytes", "store_requests", "seeks")}
+              for case, runs in results.items()}
+    hot_bytes = sum(part["hot_compressed_bytes"] for part in headstart_json("inspect", fast, "--json")["hot_segments"])
+    figures = []
+    for other in ("plain", "squashfs"):
+        figures.append(figure(f"storage wait, optimised ÷ {other}, {CD}", median(f"fast {CD}", "wait_s") / median(f"{other} {CD}", "wait_s"),
+                              at_most=0.05, detail=detail))
+    for medium in (CD, *OTHERS):
+        goal = {"at_most": 1.03} if medium != CD else {}
+        figures.append(figure(f"ready, optimised ÷ squashfs, {medium}", median(f"fast {medium}", "up_s") / median(f"squashfs {medium}", "up_s"), **goal))
+        figures.append(figure(f"ready, unoptimised ÷ squashfs, {medium}", median(f"plain {medium}", "up_s") / median(f"squashfs {medium}", "up_s"), **goal))
+        figures.append(figure(f"ready, optimised ÷ the same from memory, {medium}", median(f"fast {medium}", "up_s") / median("fast none", "up_s"),
+                              **({"at_most": 1.10} if medium == CD else {})))
+    for name in ("plain", "fast", "squashfs"):
+        figures.append(figure(f"ready from memory, {name}", median(f"{name} none", "up_s"), unit="s"))
+    figures.append(figure("ready by UEFI, from memory, optimised", median("fast none, uefi", "up_s"), unit="s"))
+    figures.append(figure("hot region", hot_bytes / 1e6, unit="MB"))
+    figures.append(figure(f"what firmware and boot loader took, {CD}", median(f"fast {CD}", "kernel_s"), unit="s"))
+    figures.append(figure(f"bytes of boot files a second while the drive served them, {CD}",
+                          median(f"fast {CD}", "boot_loader_bytes") / median(f"fast {CD}", "boot_loader_busy_s") / 1e6, unit="MB/s"))
+    grown = initrd_growth(media["plain"])
+    figures.append(figure("what headstart adds to the initramfs", grown / (1 << 20), unit="MiB", at_most=6))
+    finish("live", figures, args.repeats)
+
+
+def initrd_growth(ours):
+    """Bytes by which the initramfs grew: against the one that the package of the kernel made."""
+    run("xorriso", "-osirrox", "on", "-indev", ours, "-extract", "/boot/initrd.img", scratch() / "initrd.img")
+    return (scratch() / "initrd.img").stat().st_size - boot_file("initrd.img").stat().st_size
+
+
+if __name__ == "__main__":
+    main()
