@@ -14,6 +14,7 @@ pub mod model_file;
 pub mod nbd;
 pub mod pointer;
 pub mod profile;
+pub mod regions;
 pub mod superblock;
 pub mod upload;
 
@@ -33,6 +34,7 @@ pub const TARGETS: &[(&str, Target)] = &[
     ("nbd", nbd::run),
     ("pointer", pointer::run),
     ("profile", profile::run),
+    ("regions", regions::run),
     ("superblock", superblock::run),
     ("upload", upload::run),
 ];

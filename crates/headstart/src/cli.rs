@@ -27,6 +27,7 @@ mod prefetch_rate;
 mod push;
 mod qemu;
 mod report;
+mod resume;
 mod seconds;
 mod serve;
 mod serving;
@@ -53,6 +54,7 @@ pub(crate) use self::optimize::Optimize;
 pub(crate) use self::prefetch::PrefetchLimits;
 pub(crate) use self::push::Push;
 pub(crate) use self::report::Report;
+pub(crate) use self::resume::Resume;
 pub(crate) use self::serve::Serve;
 pub(crate) use self::start::{Profile, Run, StartFlags};
 pub(crate) use self::tls::{TlsFlags, TlsMode};
@@ -156,6 +158,11 @@ pub(crate) enum Command {
     /// what it needs. Its writes go to memory (--scratch) and are discarded. An image that was built from a
     /// directory needs free space (`build --free 64M`), or the guest finds its disk full.
     Boot(Boot),
+    /// Let a guest go on from a snapshot that `boot` has saved.
+    ///
+    /// Pages of the guest's memory come when they are first touched, or ahead of that where a recorded resume
+    /// says so. It goes on with the disk that it was booted from; what it writes is discarded.
+    Resume(Resume),
     /// Show the contents of an image or a profile.
     Inspect(Inspect),
     /// Check every byte of an image.

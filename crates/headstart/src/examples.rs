@@ -127,7 +127,16 @@ const EXAMPLES: &[(&str, &[&str])] = &[
             "headstart boot root.hsi --record boot.hsp --guest-read-ahead kernel   # for other hosts",
             "headstart boot root.hsi --vmm qemu                 # the kernel in its /boot, by KVM if it works",
             "headstart boot root.hsi --vmm qemu --kernel vmlinuz --initrd initrd.img --emulate cd-24x-cav",
+            "headstart boot root.hsi --vmm qemu --ready login: --snapshot-out ready.hsi      # for `resume`",
             "headstart boot root.hsi --bad-sectors 10M+64K --bad-sectors 30M+2Kx2   # a damaged disc",
+        ],
+    ),
+    (
+        "resume",
+        &[
+            "headstart resume ready.hsi --type root --type id --ready uid=0",
+            "headstart resume ready.hsi --type root --type id --ready uid=0 --record resume.hsp",
+            "headstart resume ready-fast.hsi --disk debian-fast.hsi --type root --type id --ready uid=0",
         ],
     ),
     ("import", &["headstart import KNOPPIX.cloop -o knoppix.hsi"]),
@@ -224,7 +233,8 @@ pub(crate) fn command() -> Command {
                  the version\n  -q, --quiet      Print errors only\n  -v, --verbose    Print more; twice prints every detail";
     let examples = of("").unwrap_or_default();
     let with = |examples: &[&str]| format!("{groups}{flags}\n\n{}", text_of(examples));
-    let few = &examples[..examples.len().min(SHORT_EXAMPLES)];
+    // The list of commands fills the screen.
+    let few = &examples[..examples.len().min(1)];
     program.after_help(with(few)).after_long_help(with(examples))
 }
 

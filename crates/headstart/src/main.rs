@@ -71,6 +71,7 @@ fn run(cli: &Cli, arguments: &[OsString]) -> anyhow::Result<ExitCode> {
     let quiet = cli.quiet;
     match &cli.command {
         Command::Boot(args) => commands::boot::run(args, quiet)?,
+        Command::Resume(args) => commands::resume::run(args, quiet)?,
         Command::Build(args) => commands::build::run(args, quiet)?,
         Command::Import(args) => commands::import::run(args, quiet)?,
         Command::Export(args) => commands::export::run(args, quiet)?,

@@ -14,6 +14,7 @@ mod named_image;
 mod recording;
 pub mod serve;
 mod serve_http;
+mod serve_memory;
 
 pub use recording::Recording;
 

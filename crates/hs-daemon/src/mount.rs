@@ -229,6 +229,10 @@ impl Server<'_> {
         if args.record.is_some() {
             config.disk_read_ahead_kib = 0;
         }
+        if args.access.opens_for_writing() {
+            // It is mapped, as the memory of a guest, and read by single pages.
+            (config.disk_read_ahead_kib, config.hot_disk_read_ahead_kib) = (0, 0);
+        }
         let on_medium = medium::open(&image, &args.medium, &args.damage)?;
         let store = Arc::clone(&on_medium.store);
         let config = on_medium.config(&config);

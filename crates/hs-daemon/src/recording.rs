@@ -37,7 +37,7 @@ impl RunningRecording {
         self.recorder.clone()
     }
 
-    /// Writes the profile when its time has come, beside everything else; `target` is where the file system is.
+    /// Writes the profile when its time has come, beside everything else; the file system is at `target`.
     pub(crate) fn finish_later(self, image: ImageSource, target: PathBuf) -> anyhow::Result<()> {
         let write = move || {
             std::thread::sleep(self.spec.after);

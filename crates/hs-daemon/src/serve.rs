@@ -9,6 +9,7 @@ use std::time::Instant;
 use anyhow::bail;
 use hs_nbd::{Export, NbdAddress, NbdOptions, NbdServer, NbdStats, NbdTls};
 use hs_serve::{BackgroundFill, CacheSizing, Prefetching, ServedDisk};
+use hs_uffd::UffdServer;
 use hs_units::ByteSize;
 use rustix::event::{PollFd, PollFlags, poll};
 use rustix::process::Signal;
@@ -17,7 +18,7 @@ use serde::Serialize;
 use serde_json::Value;
 
 use crate::named_image::NamedImage;
-use crate::{ServerOptions, background_fill, serve_http};
+use crate::{ServerOptions, background_fill, serve_http, serve_memory};
 use hs_device::Medium;
 use hs_output::log_output;
 use hs_output::show;
@@ -51,6 +52,8 @@ pub struct Serve {
     pub remote: RemoteOptions,
     /// Addresses for NBD clients.
     pub nbd: Vec<NbdAddress>,
+    /// The socket at which VMMs get the memory of their guests.
+    pub uffd: Option<PathBuf>,
     /// Addresses for HTTP clients.
     pub http: Vec<String>,
     /// Small files to serve over HTTP as well.
@@ -83,6 +86,24 @@ pub struct Serve {
     pub serving: ServerOptions,
 }
 
+impl Serve {
+    /// Whether disks are read by what is served, and not only whole images.
+    fn reads_disks(&self) -> bool {
+        !self.nbd.is_empty() || self.uffd.is_some()
+    }
+
+    /// Refuses flags that do not go together.
+    fn check(&self) -> anyhow::Result<()> {
+        if self.fill && !self.reads_disks() {
+            bail!("--fill is for those who read disks (--nbd)");
+        }
+        if self.uffd.is_some() && self.images.len() > 1 {
+            bail!("--uffd serves one image: its VMMs do not say which");
+        }
+        Ok(())
+    }
+}
+
 /// How a server speaks TLS.
 #[derive(Clone, Debug)]
 pub struct Tls {
@@ -108,25 +129,20 @@ pub fn run(args: &Serve, arguments: &[OsString], quiet: bool) -> anyhow::Result<
         let plan = Plan { arguments, subcommand: "serve", ready_fd: None, clear: &|| {}, reloads };
         return supervisor::supervise(&plan);
     }
-    if args.fill && args.nbd.is_empty() {
-        bail!("--fill is for those who read disks (--nbd)");
-    }
+    args.check()?;
     let began = Instant::now();
     let signals = Ends::block()?;
     // Asked before it could not be asked any more.
     let reloads = hangup_reloads();
     let (supervisor, mut kept) = Supervisor::at(args.serving.supervisor_fd)?;
+    let supervisor = Arc::new(supervisor);
     let nbd_tls = args.tls.as_ref().map(Tls::of_nbd).transpose()?;
     let options = NbdOptions { tls: nbd_tls.clone(), ..NbdOptions::default() };
     let named = images(args, &mut kept)?;
     confine(args, &named);
     let mut http = serve_http::HttpImages::start(args, &named, &mut kept, &supervisor)?;
-    let start = |named| ServedExport::start(args, named);
-    let served: Vec<ServedExport> =
-        if args.nbd.is_empty() { Vec::new() } else { named.iter().map(start).collect::<Result<_, _>>()? };
-    for (number, served) in served.iter().enumerate() {
-        pinned::keep(&supervisor, number, &served.named.image, served.disk.image().image_digest())?;
-    }
+    let served = ServedExport::start_all(args, &named, &supervisor)?;
+    let memory = served.first().map(|served| served.memory(args, &mut kept, &supervisor)).transpose()?;
     let mut nbd = nbd(args, &served, &mut kept, options)?;
     if let Some(nbd) = &nbd {
         supervisor.keep("nbd", (), nbd.sockets())?;
@@ -171,6 +187,7 @@ pub fn run(args: &Serve, arguments: &[OsString], quiet: bool) -> anyhow::Result<
     Deadline::begin(Vec::new(), || {}).lasts();
     served.iter().for_each(|served| served.disk.close());
     http.iter().for_each(serve_http::HttpImages::close);
+    drop(memory);
     if let Some(nbd) = &mut nbd {
         nbd.stop();
     }
@@ -195,7 +212,8 @@ fn words(args: &Serve, images: usize) -> String {
     match (args.nbd.is_empty(), args.http.is_empty()) {
         (false, true) => format!("{} images for NBD clients", images),
         (true, false) => format!("{} images over HTTP", images),
-        _ => format!("{} images for NBD clients and over HTTP", images),
+        (true, true) => format!("{images} image as memory"),
+        (false, false) => format!("{} images for NBD clients and over HTTP", images),
     }
 }
 
@@ -250,6 +268,7 @@ fn confine(args: &Serve, named: &[NamedImage]) {
         NbdAddress::Unix(path) => Some(server_files::folder_of(path).to_owned()),
         NbdAddress::Tcp { .. } => None,
     }));
+    files.sockets.extend(args.uffd.as_ref().map(|path| server_files::folder_of(path).to_owned()));
     let metrics = args.serving.metrics.as_deref().and_then(metrics::path_of);
     files.sockets.extend(metrics.map(|path| server_files::folder_of(path).to_owned()));
     let origins = named.iter().map(|named| Origin::of(&named.image));
@@ -323,9 +342,36 @@ impl ServedExport {
         args.cache.apply_shared(&mut config, args.images.len(), CacheSizing::Grows);
         let on_medium = medium::open(&named.image, &args.medium, &args.damage)?;
         let config = on_medium.config(&config);
-        let disk = config.open(on_medium.store.clone(), None)?;
+        // The prefetch for guests begins when there is something that delivers to them.
+        let disk = match args.uffd {
+            Some(_) => ServedDisk::open(on_medium.store.clone(), &config.disk_options(), None)?,
+            None => config.open(on_medium.store.clone(), None)?,
+        };
         let filling = background_fill::start(args.fill, &named.image, &disk)?;
         Ok(Self { named, on_medium, filling, disk })
+    }
+
+    /// All of them, where disks are read.
+    fn start_all(args: &Serve, named: &[NamedImage], supervisor: &Supervisor) -> anyhow::Result<Vec<Self>> {
+        let named = named.iter().filter(|_| args.reads_disks());
+        let served = named.map(|named| Self::start(args, named)).collect::<anyhow::Result<Vec<_>>>()?;
+        for (number, served) in served.iter().enumerate() {
+            pinned::keep(supervisor, number, &served.named.image, served.disk.image().image_digest())?;
+        }
+        Ok(served)
+    }
+
+    /// Serves its disk as the memory of guests as well, where that is asked for.
+    fn memory(
+        &self,
+        args: &Serve,
+        kept: &mut HandedOver,
+        supervisor: &Arc<Supervisor>,
+    ) -> anyhow::Result<Option<UffdServer>> {
+        let Some(path) = &args.uffd else { return Ok(None) };
+        let server = serve_memory::start(&self.disk, path, kept, supervisor)?;
+        self.disk.begin_prefetch(Some(server.deliver()))?;
+        Ok(Some(server))
     }
 
     fn export(&self) -> Export {

@@ -106,6 +106,7 @@ impl Files {
             }
             // These have no answer. Nodes live as long as the session, so nothing is to be forgotten.
             opcode::FORGET | opcode::BATCH_FORGET | opcode::NOTIFY_REPLY => {}
+            opcode::WRITE | opcode::SETATTR => respond(request, device, libc::EROFS, &[]),
             opcode::IOCTL => respond(request, device, libc::ENOTTY, &[]),
             // The kernel then never sends it again. A read is not worth interrupting: its answer is on the
             // way.
@@ -150,7 +151,7 @@ impl Files {
         let Some(open) = request.body_as::<OpenIn>() else {
             return respond(request, device, libc::EINVAL, &[]);
         };
-        if open.flags as i32 & libc::O_ACCMODE != libc::O_RDONLY {
+        if !self.access.opens_for_writing() && open.flags as i32 & libc::O_ACCMODE != libc::O_RDONLY {
             return respond(request, device, libc::EROFS, &[]);
         }
         let out = OpenOut { open_flags: self.file_open_flags, ..Default::default() };
@@ -245,7 +246,7 @@ mod tests {
             direct_io: true,
             keep_cache: true,
             mtime_s: 0,
-            access: FileAccess::default(),
+            access: FileAccess { mode: 0o600, ..FileAccess::default() },
         };
         let files = Files::new(Arc::new(StrictDisk), view);
         let null = std::fs::File::options().write(true).open("/dev/null").unwrap();

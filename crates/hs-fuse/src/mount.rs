@@ -179,13 +179,15 @@ fn mount_as_root(target: &Path, options: &SessionOptions) -> Result<(OwnedFd, De
         for (key, value) in &values {
             rustix::mount::fsconfig_set_string(&context, *key, value.as_str())?;
         }
-        for flag in ["ro", "default_permissions", "allow_other"] {
+        let mut attributes = MountAttrFlags::MOUNT_ATTR_NOSUID | MountAttrFlags::MOUNT_ATTR_NODEV;
+        for flag in ["default_permissions", "allow_other"] {
             rustix::mount::fsconfig_set_flag(&context, flag)?;
         }
+        if !options.access.opens_for_writing() {
+            rustix::mount::fsconfig_set_flag(&context, "ro")?;
+            attributes |= MountAttrFlags::MOUNT_ATTR_RDONLY;
+        }
         rustix::mount::fsconfig_create(&context)?;
-        let attributes = MountAttrFlags::MOUNT_ATTR_RDONLY
-            | MountAttrFlags::MOUNT_ATTR_NOSUID
-            | MountAttrFlags::MOUNT_ATTR_NODEV;
         rustix::mount::fsmount(&context, FsMountFlags::FSMOUNT_CLOEXEC, attributes)
     };
     let mount = made().map_err(|errno| failed(target, errno))?;
@@ -208,7 +210,8 @@ fn mount_with_helper(target: &Path, options: &SessionOptions) -> Result<Device, 
     let io = |action: &'static str| LinuxError::io(action, target);
     let (ours, theirs) = socketpair(AddressFamily::UNIX, SocketType::STREAM, SocketFlags::CLOEXEC, None)
         .map_err(io("make a socket for"))?;
-    let mut list = b"ro,nosuid,nodev,default_permissions,fsname=".to_vec();
+    let mut list = if options.access.opens_for_writing() { b"rw".to_vec() } else { b"ro".to_vec() };
+    list.extend(b",nosuid,nodev,default_permissions,fsname=");
     list.extend(escape_option(Path::new(&options.source_name), b""));
     list.extend(format!(",subtype={SUBTYPE},max_read={}", options.max_read_bytes).bytes());
     let mut child = Command::new(FUSERMOUNT)

@@ -21,8 +21,10 @@ pub(crate) mod opcode {
     pub(crate) const LOOKUP: u32 = 1;
     pub(crate) const FORGET: u32 = 2;
     pub(crate) const GETATTR: u32 = 3;
+    pub(crate) const SETATTR: u32 = 4;
     pub(crate) const OPEN: u32 = 14;
     pub(crate) const READ: u32 = 15;
+    pub(crate) const WRITE: u32 = 16;
     pub(crate) const STATFS: u32 = 17;
     pub(crate) const RELEASE: u32 = 18;
     pub(crate) const INIT: u32 = 26;

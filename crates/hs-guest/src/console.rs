@@ -34,12 +34,17 @@ pub enum Sign {
     Panic(String),
     /// Init gave up, in this line.
     Emergency(String),
+    /// A program waits for input behind a prompt.
+    Prompt,
 }
 
 /// Watches a console.
 #[derive(Debug)]
 pub struct Console {
     ready: Option<Regex>,
+    prompt: Option<Regex>,
+    /// The prompt at the end of this line was reported.
+    has_prompted: bool,
     line: Vec<u8>,
     tail: VecDeque<String>,
     kernel_began: bool,
@@ -54,11 +59,19 @@ impl Console {
     pub fn new(ready: Regex) -> Self {
         Self {
             ready: Some(ready),
+            prompt: None,
+            has_prompted: false,
             line: Vec::new(),
             tail: VecDeque::new(),
             kernel_began: false,
             gave_up: false,
         }
+    }
+
+    /// Reports each unfinished line that matches `prompt` as well, once.
+    #[must_use]
+    pub fn with_prompt(self, prompt: Regex) -> Self {
+        Self { prompt: Some(prompt), ..self }
     }
 
     /// Takes what the guest printed; returns the signs in it, in order. Ready is reported once.
@@ -74,6 +87,7 @@ impl Console {
                 continue;
             }
             self.judge(&text, true, &mut signs);
+            self.has_prompted = false;
             if text.trim().is_empty() {
                 continue;
             }
@@ -115,6 +129,11 @@ impl Console {
         if self.ready.as_ref().is_some_and(|ready| ready.is_match(line)) {
             self.ready = None;
             signs.push(Sign::Ready);
+        }
+        let is_prompt = !is_whole && self.prompt.as_ref().is_some_and(|prompt| prompt.is_match(line));
+        if is_prompt && !self.has_prompted {
+            self.has_prompted = true;
+            signs.push(Sign::Prompt);
         }
         // The reason for the panic is at the end of the line.
         if is_whole && line.contains(PANIC) {
@@ -184,6 +203,15 @@ mod tests {
     fn an_init_that_gives_up_is_heard() {
         let signs = console().feed(b"You are in emergency mode. After logging in, type\n");
         assert!(matches!(&signs[..], [Sign::Emergency(line)] if line.starts_with("You are")), "{signs:?}");
+    }
+
+    #[test]
+    fn a_prompt_is_reported_once_a_line() {
+        let mut console = Console::new(Regex::new("^42").unwrap()).with_prompt(Regex::new("# $").unwrap());
+        let mut fed = |text: &str| console.feed(text.as_bytes());
+        assert_eq!(fed("motd # \r\nroot@guest:~# "), [Sign::Prompt]);
+        assert_eq!(fed("\u{1b}[6n"), []);
+        assert_eq!(fed("echo 42\r\n42\r\nroot@guest:~# "), [Sign::Ready, Sign::Prompt]);
     }
 
     #[test]

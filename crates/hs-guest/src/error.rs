@@ -92,9 +92,28 @@ pub enum GuestError {
     /// The guest's processes could not be started.
     #[error("cannot start the guest: {0}")]
     Start(#[from] LinuxError),
+    /// The monitor of QEMU does not work.
+    #[error("cannot {action} QEMU's monitor: {source}")]
+    Monitor {
+        /// The operation that failed.
+        action: &'static str,
+        /// The system's error.
+        source: io::Error,
+    },
+    /// QEMU does not do what it was told.
+    #[error("QEMU refuses '{command}': {why}")]
+    MonitorRefused {
+        /// The command.
+        command: &'static str,
+        /// Its own reason.
+        why: String,
+    },
     /// The thread that reads the console could not be started.
     #[error("cannot read the guest's console: {0}")]
     Console(io::Error),
+    /// Nothing can be typed at the console.
+    #[error("cannot type at the guest's console: {0}")]
+    Type(io::Error),
     /// The kernel gave up.
     #[error("the guest's kernel gave up: {line}")]
     Panic {

@@ -1,5 +1,6 @@
 //! A guest that runs.
 
+use std::collections::VecDeque;
 use std::ffi::OsString;
 use std::fs::File;
 use std::io::{Read, Write};
@@ -37,6 +38,10 @@ pub struct Launch {
     pub groups: Vec<u32>,
     /// A folder of its own, in which its root is mounted and its preloads lie.
     pub place: PathBuf,
+    /// Its console takes input, which is the command's standard input.
+    pub takes_input: bool,
+    /// None of its memory is in huge pages.
+    pub small_pages: bool,
 }
 
 /// A running guest: a tree of processes in a PID namespace of its own, in a [jail]. Dropped, it is ended,
@@ -47,6 +52,9 @@ pub struct Guest {
     signs: Receiver<(Instant, Sign)>,
     console: Arc<Mutex<Console>>,
     reader: Option<JoinHandle<()>>,
+    input: Option<File>,
+    /// What is typed at the next prompts.
+    to_type: VecDeque<String>,
 }
 
 impl Guest {
@@ -59,12 +67,13 @@ impl Guest {
         console: Console,
         log: impl Write + Send + 'static,
     ) -> Result<Self, GuestError> {
-        let user = rootenv::JailUser { groups: launch.groups, ..jail::user() };
+        let user =
+            rootenv::JailUser { groups: launch.groups, small_pages: launch.small_pages, ..jail::user() };
         let jail = Jail::new(&launch.place, &user, &launch.jail_entries)?;
         let variable = preload::placed(&launch.preloads, &launch.place).map_err(GuestError::Preload)?;
         let environment = launch.environment.into_iter().chain(jail.environment()).chain(variable);
         let options = SpawnOptions {
-            stdin: Stream::Null,
+            stdin: if launch.takes_input { Stream::Pipe } else { Stream::Null },
             stdout: Stream::Pipe,
             // The VMM writes its errors there, which belong between the lines of the console.
             stderr: Stream::Output,
@@ -78,7 +87,7 @@ impl Guest {
         let mut child = rootenv::spawn_in(jail.root(), &launch.command, options)?;
         let console = Arc::new(Mutex::new(console));
         let (sender, signs) = unbounded();
-        let output = child.stdout.take();
+        let (output, input) = (child.stdout.take(), child.stdin.take());
         let watched = Arc::clone(&console);
         let reader = std::thread::Builder::new()
             .name("hs-console".to_owned())
@@ -88,7 +97,35 @@ impl Guest {
                 }
             })
             .map_err(GuestError::Console)?;
-        Ok(Self { child: Some(child), jail: Some(jail), signs, console, reader: Some(reader) })
+        let (child, jail, reader) = (Some(child), Some(jail), Some(reader));
+        Ok(Self { child, jail, signs, console, reader, input, to_type: VecDeque::new() })
+    }
+
+    /// Types the first of these lines now, and each further one at the next prompt that shows while
+    /// [`wait_ready`](Self::wait_ready) waits.
+    ///
+    /// # Errors
+    /// When the guest takes no input, or is gone.
+    pub fn type_lines(&mut self, lines: Vec<String>) -> Result<(), GuestError> {
+        self.to_type = lines.into();
+        self.type_next()
+    }
+
+    fn type_next(&mut self) -> Result<(), GuestError> {
+        let Some(line) = self.to_type.pop_front() else { return Ok(()) };
+        let input = self.input.as_mut().ok_or(GuestError::Type(std::io::ErrorKind::Unsupported.into()))?;
+        input.write_all(format!("{line}\n").as_bytes()).map_err(GuestError::Type)
+    }
+
+    /// Fails when the guest has ended, saying how.
+    ///
+    /// # Errors
+    /// As it says.
+    pub fn check_runs(&mut self) -> Result<(), GuestError> {
+        match &self.child {
+            Some(child) if !child.has_ended() => Ok(()),
+            _ => Err(self.ended()),
+        }
     }
 
     /// Waits until the guest is ready; returns the time when it was. `look` is called several times a second,
@@ -110,6 +147,7 @@ impl Guest {
                 Ok((at, Sign::Kernel)) => look(Some(at))?,
                 Ok((_, Sign::Panic(line))) => return Err(GuestError::Panic { line }),
                 Ok((_, Sign::Emergency(line))) => return Err(GuestError::Emergency { line }),
+                Ok((_, Sign::Prompt)) => self.type_next()?,
                 Err(RecvTimeoutError::Disconnected) => return Err(self.ended()),
                 Err(RecvTimeoutError::Timeout) => look(None)?,
             }

@@ -57,7 +57,8 @@ pub enum JailEntry {
 pub fn user() -> JailUser {
     let of_its_own = FIRST_USER.checked_add(std::process::id());
     let exists = |id: &u32| ["uid_map", "gid_map"].iter().all(|map| is_mapped(map, *id));
-    JailUser { id: of_its_own.into_iter().chain([LAST_OF_A_RANGE]).find(exists), groups: Vec::new() }
+    let id = of_its_own.into_iter().chain([LAST_OF_A_RANGE]).find(exists);
+    JailUser { id, ..JailUser::default() }
 }
 
 /// The group that may use a device, if it is not root's.
@@ -238,7 +239,7 @@ mod tests {
 
     #[test]
     fn a_guest_is_a_user_that_exists_and_is_nobody_elses() {
-        let JailUser { id, groups } = user();
+        let JailUser { id, groups, .. } = user();
         assert!(groups.is_empty() && id != Some(0));
         // Root outside of a user namespace has all ids.
         let all = fs::read_to_string("/proc/self/uid_map").unwrap().contains("4294967295");

@@ -5,6 +5,7 @@
 //! - [`jail`]: the root in which they run, and the user that they run as.
 //! - [`preload`], [`xstate`]: what User-mode Linux needs on processors with more registers than it supports.
 //! - [`uml_trial`], [`qemu_trial`]: whether guests run on this machine.
+//! - [`resumable`], [`monitor`]: guests of QEMU that are saved and go on later.
 //! - [`kvm`]: whether QEMU's guests run under KVM on this machine.
 //! - [`console`]: what a guest's console shows about its progress; no I/O.
 //! - [`Guest`]: a running guest, in a PID namespace that ends with this process.
@@ -18,9 +19,11 @@ mod initramfs;
 pub mod jail;
 pub mod kvm;
 mod libraries;
+pub mod monitor;
 pub mod preload;
 pub mod qemu;
 pub mod qemu_trial;
+pub mod resumable;
 pub mod uml;
 pub mod uml_trial;
 pub mod xstate;

@@ -6,6 +6,7 @@ use std::path::{Path, PathBuf};
 use hs_units::ByteSize;
 
 use crate::jail::{self, JailEntry};
+use crate::resumable::Resumable;
 use crate::{GuestError, Launch};
 
 /// The program's usual name.
@@ -139,6 +140,8 @@ pub struct Qemu {
     pub init: Option<String>,
     /// Further words for its kernel's command line.
     pub append: Vec<String>,
+    /// What it has besides when it is to be saved.
+    pub resumable: Option<Resumable>,
 }
 
 impl Qemu {
@@ -147,7 +150,13 @@ impl Qemu {
     #[must_use]
     pub fn launch(&self) -> Launch {
         let mut command = self.machine(self.accelerator);
-        command.extend(["-drive".into(), self.drive()]);
+        match &self.resumable {
+            Some(resumable) => {
+                command.extend(resumable.machine_words(self.memory));
+                command.extend(resumable.disk_words(&self.drive));
+            }
+            None => command.extend(["-drive".into(), self.drive()]),
+        }
         for device in self.bus.devices() {
             command.extend(["-device".into(), device.into()]);
         }
@@ -173,11 +182,16 @@ impl Qemu {
                 jail_entries.push(JailEntry::File(code.clone()));
             }
         }
-        jail_entries.push(match &self.drive {
+        jail_entries.push(Self::drive_entry(&self.drive));
+        jail_entries.extend(self.resumable.iter().flat_map(Resumable::jail_entries));
+        self.launch_of(command, self.accelerator, jail_entries)
+    }
+
+    pub(crate) fn drive_entry(drive: &Drive) -> JailEntry {
+        match drive {
             Drive::Nbd { socket, .. } => JailEntry::Socket(socket.clone()),
             Drive::File(path) => JailEntry::Disk(path.clone()),
-        });
-        self.launch_of(command, self.accelerator, jail_entries)
+        }
     }
 
     /// A trial of `accelerator`: the same kernel without a disk, which gives up as soon as it looks for one.
@@ -197,7 +211,7 @@ impl Qemu {
     ) -> Launch {
         Launch {
             command,
-            environment: self.environment(),
+            environment: environment(&self.scratch),
             fixed_addresses: false,
             preloads: Vec::new(),
             jail_entries,
@@ -206,36 +220,24 @@ impl Qemu {
                 Accelerator::Tcg => Vec::new(),
             },
             place: self.scratch.clone(),
+            takes_input: false,
+            small_pages: false,
         }
     }
 
     /// What every guest of it needs of this machine.
     fn jail_entries(&self, accelerator: Accelerator) -> Vec<JailEntry> {
-        let mut jail_entries =
-            vec![JailEntry::Program(self.program.clone()), JailEntry::Own(self.scratch.clone())];
+        let mut jail_entries = program_entries(&self.program, accelerator);
+        jail_entries.push(JailEntry::Own(self.scratch.clone()));
         if let Begin::Kernel { kernel, .. } = &self.begin {
             jail_entries.push(JailEntry::File(kernel.clone()));
-        }
-        let prefix = self.program.parent().and_then(Path::parent).unwrap_or(Path::new("/usr"));
-        jail_entries.extend(FOLDERS.iter().map(|folder| JailEntry::Folder(prefix.join(folder))));
-        if accelerator == Accelerator::Kvm {
-            jail_entries.push(JailEntry::Device("kvm"));
         }
         jail_entries
     }
 
-    /// No network, no screen, no monitor, nothing of the user's own configuration; a guest that restarts has
-    /// ended.
     fn machine(&self, accelerator: Accelerator) -> Vec<OsString> {
-        let memory = format!("{}M", self.memory.0.div_ceil(1 << 20));
-        let mut command = vec![self.program.clone().into_os_string()];
-        command.extend(
-            ["-nodefaults", "-no-user-config", "-display", "none", "-monitor", "none", "-no-reboot"]
-                .map(OsString::from),
-        );
-        command.extend(["-sandbox", SANDBOX].map(OsString::from));
-        command.extend(["-serial", "stdio", "-cpu", "max", "-accel"].map(OsString::from));
-        command.extend([accelerator.as_str().into(), "-m".into(), memory.into()]);
+        let cpu = self.resumable.as_ref().map_or("max", |resumable| &resumable.cpu);
+        let mut command = base_command(&self.program, accelerator, self.memory, cpu);
         if let Begin::Kernel { kernel, .. } = &self.begin {
             command.extend(["-kernel".into(), kernel.clone().into_os_string()]);
         }
@@ -275,13 +277,44 @@ impl Qemu {
         }
         words
     }
+}
 
-    /// Its environment: QEMU keeps what the guest writes in a file in `TMPDIR`.
-    fn environment(&self) -> Vec<(OsString, OsString)> {
-        let path = std::env::var_os("PATH").unwrap_or_default();
-        let scratch = OsString::from(&self.scratch);
-        vec![("TMPDIR".into(), scratch.clone()), ("HOME".into(), scratch), ("PATH".into(), path)]
+/// No network, no screen, no monitor, nothing of the user's own configuration; a guest that restarts has
+/// ended.
+pub(crate) fn base_command(
+    program: &Path,
+    accelerator: Accelerator,
+    memory: ByteSize,
+    cpu: &str,
+) -> Vec<OsString> {
+    let memory = format!("{}M", memory.0.div_ceil(1 << 20));
+    let mut command = vec![program.to_owned().into_os_string()];
+    command.extend(
+        ["-nodefaults", "-no-user-config", "-display", "none", "-monitor", "none", "-no-reboot"]
+            .map(OsString::from),
+    );
+    command.extend(["-sandbox", SANDBOX].map(OsString::from));
+    command.extend(["-serial", "stdio", "-cpu", cpu, "-accel"].map(OsString::from));
+    command.extend([accelerator.as_str().into(), "-m".into(), memory.into()]);
+    command
+}
+
+/// QEMU and its files.
+pub(crate) fn program_entries(program: &Path, accelerator: Accelerator) -> Vec<JailEntry> {
+    let mut entries = vec![JailEntry::Program(program.to_owned())];
+    let prefix = program.parent().and_then(Path::parent).unwrap_or(Path::new("/usr"));
+    entries.extend(FOLDERS.iter().map(|folder| JailEntry::Folder(prefix.join(folder))));
+    if accelerator == Accelerator::Kvm {
+        entries.push(JailEntry::Device("kvm"));
     }
+    entries
+}
+
+/// Its environment: QEMU keeps what the guest writes in a file in `TMPDIR`.
+pub(crate) fn environment(scratch: &Path) -> Vec<(OsString, OsString)> {
+    let path = std::env::var_os("PATH").unwrap_or_default();
+    let scratch = OsString::from(scratch);
+    vec![("TMPDIR".into(), scratch.clone()), ("HOME".into(), scratch), ("PATH".into(), path)]
 }
 
 /// Finds [`PROGRAM`] in the folders of `path`.
@@ -309,7 +342,7 @@ pub fn find_file(named: &Path, flag: &'static str) -> Result<PathBuf, GuestError
 }
 
 /// In a list of options a comma ends a value, and two are one that does not.
-fn doubled_commas(text: &OsStr) -> OsString {
+pub(crate) fn doubled_commas(text: &OsStr) -> OsString {
     use std::os::unix::ffi::{OsStrExt, OsStringExt};
     let mut bytes = Vec::with_capacity(text.len());
     for &byte in text.as_bytes() {
@@ -336,6 +369,7 @@ mod tests {
             memory: ByteSize(256 << 20),
             init: Some("/bin/sh".to_owned()),
             append: vec!["quiet".to_owned()],
+            resumable: None,
         }
     }
 

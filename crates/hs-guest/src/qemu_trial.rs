@@ -67,6 +67,7 @@ fn guest(program: &Path, accelerator: Accelerator, folder: &Path, kernel: PathBu
         memory: ByteSize(16 << 20),
         init: None,
         append: Vec::new(),
+        resumable: None,
     }
 }
 

@@ -88,6 +88,8 @@ impl Uml {
             jail_entries,
             groups: Vec::new(),
             place: self.scratch.clone(),
+            takes_input: false,
+            small_pages: false,
         }
     }
 

@@ -6,6 +6,7 @@
 //!   driver may not be used.
 //! - [`mounts`]: mount points, looked up, checked and taken down.
 //! - [`sockets`]: the other side of a socket; [`SocketFile`]: a socket in the file system.
+//! - [`userfault`]: page faults that another process handles.
 //! - [`MemoryProbe`]: the kernel's figures of memory, and limits of control groups.
 
 mod allocator;
@@ -21,6 +22,7 @@ pub mod mounts;
 pub mod rootenv;
 mod socket_file;
 pub mod sockets;
+pub mod userfault;
 
 pub use allocator::{allocate_kindly, give_back};
 pub use cached_pages::count_cached;

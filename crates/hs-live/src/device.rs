@@ -47,7 +47,7 @@ pub struct FoundDevice {
 }
 
 /// Waits, at most `patience`, until `accept` takes one of the devices of this name. It is asked when the
-/// first has been there for `settle`, and each time that there are more of them. Each device is read only once,
+/// first has been there for `settle`, and each time that there are more of them. Each device is read once,
 /// when it appears, since reads of a disc cost seeks.
 ///
 /// # Errors

@@ -10,13 +10,20 @@ pub struct FileAccess {
     pub uid: u32,
     /// The owner's group id.
     pub gid: u32,
-    /// Permission bits, at most `0o777`. Nothing can be written or executed, whatever they say.
+    /// Permission bits, at most `0o777`. Nothing can be written or executed, whatever they say; with one of
+    /// those for writing the file can be opened for it, as programs do that map it privately.
     pub mode: u32,
 }
 
 impl FileAccess {
     /// Permission bits of a disk that nothing was said about: its owner reads it.
     pub const DEFAULT_MODE: u32 = 0o400;
+
+    /// Whether a user may open the file for writing.
+    #[must_use]
+    pub const fn opens_for_writing(self) -> bool {
+        self.mode & 0o222 != 0
+    }
 
     /// The same file, with this owner.
     #[must_use]

@@ -12,8 +12,10 @@ mod choice;
 mod consoles;
 mod guest_read_ahead;
 mod identity;
+mod nbd_disk;
 mod qemu;
 mod read_ahead;
+mod saving;
 
 use std::io;
 use std::os::unix::fs::{FileExt, PermissionsExt};
@@ -50,11 +52,13 @@ use hs_service::memory::peak_rss_bytes;
 use hs_service::workdir::Workdir;
 
 pub use self::choice::{VmmChoice, VmmName, choose, try_qemu, try_uml};
-use self::consoles::Log;
+pub use self::consoles::Log;
 pub use self::guest_read_ahead::GuestReadAhead;
-pub use self::identity::identify;
+pub use self::identity::{identify, is_image};
+pub use self::nbd_disk::NbdDisk;
+use self::qemu::OnQemu;
 pub use self::qemu::{KernelOf, QemuSpec};
-use self::qemu::{NbdDisk, OnQemu};
+pub use self::saving::{SaveGuest, SavedParts, empty_overlay};
 
 /// Memory that User-mode Linux needs in the same place beside the guest's memory; an upper bound.
 const MEMORY_SLACK_BYTES: u64 = 16 << 20;
@@ -179,6 +183,8 @@ pub struct BootSpec {
     pub console: Option<PathBuf>,
     /// Sees every read that the server answers.
     pub watch: Option<Arc<dyn Watch>>,
+    /// Saves the guest when it is ready.
+    pub save: Option<Arc<dyn SaveGuest>>,
 }
 
 /// The result of a boot that became ready.
@@ -251,7 +257,7 @@ pub fn boot(spec: &BootSpec) -> anyhow::Result<Booted> {
             start::fill_medium(&mut summary, &counted, &on_medium.retries.snapshot());
             served.fill(&mut summary);
             guest.go_on(spec.grace)?;
-            Ok(ready)
+            Ok((ready, machine.save(&mut guest)?))
         })();
         let lost = served.image().and_then(|disk| on_medium.lost(disk));
         summary.end_reason = served.end_reason();
@@ -261,8 +267,11 @@ pub fn boot(spec: &BootSpec) -> anyhow::Result<Booted> {
         served.close();
         guest.end();
         drop(ending);
-        let ready = went
+        let (ready, saved) = went
             .map_err(|error| explain(&error, lost.clone().or_else(|| on_medium.trouble()), &guest, &log))?;
+        if let (Some(save), Some(parts), Some(disk)) = (&spec.save, saved, served.image()) {
+            save.save(&parts, disk.image())?;
+        }
         summary.ready_s = Some(ready.as_secs_f64());
         summary.wall_s = began.elapsed().as_secs_f64();
         summary.peak_rss_bytes = peak_rss_bytes();
@@ -279,6 +288,7 @@ fn needed(spec: &BootSpec) -> Vec<PathBuf> {
     let mut needed = Vec::from_iter(place_here(&spec.disk.image()));
     // Where the console of a boot that fails is kept.
     needed.push(std::env::temp_dir());
+    needed.extend(spec.save.as_ref().map(|save| save.output().to_owned()));
     match &spec.vmm {
         Vmm::Uml { kernel } => needed.push(kernel.clone()),
         Vmm::Qemu(qemu) => {
@@ -344,9 +354,17 @@ impl Machine {
                     ShownDisk::Image(_) | ShownDisk::Raw(_) => Drive::File(disk.clone()),
                 };
                 let read = |offset, bytes: &mut [u8]| served.read_at(&disk, offset, bytes);
-                on_qemu.launch(spec, drive, &mut ReadDisk::new(disk_bytes, read))?
+                on_qemu.launch(spec, (drive, disk_bytes), &mut ReadDisk::new(disk_bytes, read))?
             }
         })
+    }
+
+    /// Saves the guest, where that was asked for.
+    fn save(&mut self, guest: &mut Guest) -> Result<Option<SavedParts>, GuestError> {
+        match self {
+            Self::Qemu(on_qemu) => on_qemu.save(guest),
+            Self::Uml { .. } => Ok(None),
+        }
     }
 }
 
@@ -463,7 +481,7 @@ fn written(scratch: &Path, initramfs: &[u8]) -> anyhow::Result<PathBuf> {
 }
 
 /// A tmpfs of so many bytes, from which User-mode Linux may execute its guest's memory.
-fn mount_memory(target: &Path, bytes: u64) -> anyhow::Result<()> {
+pub fn mount_memory(target: &Path, bytes: u64) -> anyhow::Result<()> {
     let flags = MountFlags::NOSUID | MountFlags::NODEV;
     let data = std::ffi::CString::new(format!("size={bytes},mode=700"))?;
     rustix::mount::mount("headstart", target, "tmpfs", flags, data.as_c_str())
@@ -493,14 +511,16 @@ fn check_room(spec: &BootSpec, disk_bytes: u64) -> anyhow::Result<()> {
     }
 }
 
-fn available_memory_bytes() -> Option<u64> {
+/// What this machine has to spare.
+pub fn available_memory_bytes() -> Option<u64> {
     let table = std::fs::read_to_string("/proc/meminfo").ok()?;
     let line = table.lines().find_map(|line| line.strip_prefix("MemAvailable:"))?;
     let kib: u64 = line.trim().strip_suffix("kB")?.trim().parse().ok()?;
     kib.checked_mul(1024)
 }
 
-fn check_scratch(folder: &Path, scratch: ByteSize, least_free_bytes: u64) -> Result<(), GuestError> {
+/// Fails when no more than that is free in a folder for the writes of a guest.
+pub fn check_scratch(folder: &Path, scratch: ByteSize, least_free_bytes: u64) -> Result<(), GuestError> {
     match rustix::fs::statvfs(folder) {
         Ok(found) if found.f_bavail * found.f_frsize <= least_free_bytes => {
             Err(GuestError::ScratchFull { scratch })
@@ -509,7 +529,8 @@ fn check_scratch(folder: &Path, scratch: ByteSize, least_free_bytes: u64) -> Res
     }
 }
 
-fn read_whole(path: &Path) -> anyhow::Result<()> {
+/// Reads a file into the page cache.
+pub fn read_whole(path: &Path) -> anyhow::Result<()> {
     let context = || format!("read {}", path.display());
     let mut file = std::fs::File::open(path).with_context(context)?;
     std::io::copy(&mut file, &mut std::io::sink()).with_context(context)?;
@@ -517,7 +538,7 @@ fn read_whole(path: &Path) -> anyhow::Result<()> {
 }
 
 /// The error, with the medium's errors, the guest's last output, and where the whole output is.
-fn explain(error: &GuestError, trouble: Option<String>, guest: &Guest, log: &Log) -> anyhow::Error {
+pub fn explain(error: &GuestError, trouble: Option<String>, guest: &Guest, log: &Log) -> anyhow::Error {
     let tail = guest.tail();
     let trouble = trouble.map(|trouble| format!("; {trouble}")).unwrap_or_default();
     let registers = uml_trial::registers(&tail).map(|why| format!("; {why}: --vmm qemu runs it in QEMU"));

@@ -160,7 +160,10 @@ fn recorded_command(vmm: &str, guest_read_ahead_kib: Option<u32>) -> String {
 }
 
 /// The digest of each block that `profile` has read, in first-access order.
-fn digests(image: &Image, profile: &Profile) -> anyhow::Result<Vec<BlockDigest>> {
+///
+/// # Errors
+/// When a block cannot be read.
+pub fn digests(image: &Image, profile: &Profile) -> anyhow::Result<Vec<BlockDigest>> {
     let mut blocks = Blocks::new(image);
     profile.first_access().into_iter().map(|lba| Ok(BlockDigest::of(blocks.block(lba)?))).collect()
 }

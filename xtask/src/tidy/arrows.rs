@@ -30,6 +30,7 @@ const ARROWS: &[(&str, &[&str])] = &[
     ("hs-fuse", &["hs-serve"]),
     ("hs-nbd", &["hs-serve"]),
     ("hs-fill", &["hs-serve"]),
+    ("hs-uffd", &["hs-serve"]),
     ("hs-http", &["hs-serve"]),
     ("hs-guest", &["hs-linux"]),
     ("hs-output", &["hs-units"]),
@@ -38,7 +39,7 @@ const ARROWS: &[(&str, &[&str])] = &[
         "hs-start",
         &["hs-build", "hs-fill", "hs-guest", "hs-nbd", "hs-observe", "hs-remote", "hs-service", "hs-trust"],
     ),
-    ("hs-daemon", &["hs-start"]),
+    ("hs-daemon", &["hs-start", "hs-uffd"]),
     ("hs-demo", &["hs-lab-real"]),
     ("hs-doctor", &["hs-start"]),
     ("hs-live", &["hs-daemon"]),
@@ -46,6 +47,7 @@ const ARROWS: &[(&str, &[&str])] = &[
     ("hs-lab-real", &["hs-papers", "hs-start"]),
     ("hs-trust", &["hs-format", "hs-output"]),
     ("hs-report", &["hs-start"]),
+    ("hs-resume", &["hs-start"]),
     ("hs-testing", &["hs-units"]),
 ];
 

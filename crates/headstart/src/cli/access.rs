@@ -11,7 +11,8 @@ use hs_serve::FileAccess;
 #[derive(Clone, Debug, Args)]
 pub(crate) struct AccessFlags {
     /// Permissions of the disk's file, in octal. 0444 lets every user of this machine read the whole disk,
-    /// whatever the permissions of the files in it are.
+    /// whatever the permissions of the files in it are. With 0600 and the like it can be opened for writing,
+    /// by programs that map it privately; writes are refused.
     #[arg(long, value_name = "OCTAL", default_value = "0400", value_parser = parse_mode, hide_short_help = true, help_heading = "Access")]
     pub mode: u32,
     /// Owner of the disk's file, by name or number, for a program of another user such as QEMU. Needs root.

@@ -96,6 +96,11 @@ pub(crate) struct Boot {
     /// prefetch off.
     #[arg(long, value_name = "P")]
     pub record: Option<PathBuf>,
+    /// Save the guest when it is ready into FILE, a snapshot from which `resume` lets it go on. QEMU only.
+    ///
+    /// The snapshot has the guest's memory, with all keys and passwords in it.
+    #[arg(long, value_name = "FILE", conflicts_with_all = ["warm", "record"])]
+    pub snapshot_out: Option<PathBuf>,
     /// Do not prefetch: fetch only what is read.
     #[arg(long, help_heading = "Prefetch and cache", hide_short_help = true)]
     pub no_prefetch: bool,
@@ -133,7 +138,7 @@ impl Boot {
             bus: self.qemu.bus.map(Into::into),
             is_medium,
             uefi: self.qemu.firmware == Some(Firmware::Uefi),
-            flag_of_qemu: self.qemu.given(),
+            flag_of_qemu: self.qemu.given().or(self.snapshot_out.is_some().then_some("--snapshot-out")),
         }
     }
 }

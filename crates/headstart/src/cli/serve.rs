@@ -1,6 +1,7 @@
 //! Flags of `headstart serve`.
 
 use std::ffi::OsString;
+use std::path::PathBuf;
 
 use clap::{ArgGroup, Args};
 use hs_nbd::NbdAddress;
@@ -16,7 +17,7 @@ use super::tls::TlsFlags;
 
 /// Flags of `headstart serve`.
 #[derive(Debug, Args)]
-#[command(group = ArgGroup::new("listen").args(["nbd", "http"]).required(true).multiple(true))]
+#[command(group = ArgGroup::new("listen").args(["nbd", "http", "uffd"]).required(true).multiple(true))]
 pub(crate) struct Serve {
     /// Images, each a file or an address; NAME= sets the export's name. Write `./` before a path with `=` in
     /// its first part.
@@ -28,6 +29,10 @@ pub(crate) struct Serve {
     /// takes any free port. IPv6 addresses in brackets. Repeatable.
     #[arg(long, value_name = "ADDRESS", help_heading = "Listen (at least one)")]
     pub nbd: Vec<NbdAddress>,
+    /// Serve the disk as the memory of guests at this socket, by userfaultfd, to VMMs that speak
+    /// Firecracker's handshake. One image; a snapshot's memory is the beginning of its disk.
+    #[arg(long, value_name = "SOCKET", help_heading = "Listen (at least one)", hide_short_help = true)]
+    pub uffd: Option<PathBuf>,
     #[command(flatten)]
     pub http: HttpFlags,
     #[command(flatten)]

@@ -1,9 +1,11 @@
 //! `headstart boot`
 
 use std::path::Path;
+use std::sync::Arc;
 
 use anyhow::bail;
 use hs_linux::fsmount::FileSystem;
+use hs_resume::save::Saver;
 use hs_serve::Prefetching;
 use hs_trace::Profile;
 use hs_units::ByteSize;
@@ -11,24 +13,31 @@ use serde::Serialize;
 
 use crate::cli::Boot;
 use hs_output::show;
-use hs_output::whole_file::write_whole;
-use hs_start::boot::{self, BootDisk, BootSpec, Booted};
+use hs_output::whole_file::{check_output, write_whole};
+use hs_start::boot::{self, BootDisk, BootSpec, Booted, SaveGuest};
 use hs_start::channel;
+use hs_start::image::ImageSource;
 use hs_start::record;
 use hs_start::start;
 use hs_start::summary::Summary;
 
+/// What a boot or a resume gives out.
 #[derive(Serialize)]
-struct Shown {
+pub(crate) struct Shown {
     #[serde(skip_serializing_if = "Option::is_none")]
-    profile: Option<String>,
+    pub profile: Option<String>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub snapshot: Option<String>,
     #[serde(flatten)]
-    summary: Summary,
+    pub summary: Summary,
 }
 
 /// Boots a guest; done when it was ready and has been ended.
 pub(crate) fn run(args: &Boot, quiet: bool) -> anyhow::Result<()> {
     hs_linux::rootenv::enter_private_mounts()?;
+    if let Some(output) = &args.snapshot_out {
+        check_output(output)?;
+    }
     let booted = match &args.record {
         None => boot::boot(&spec(args, false)?)?,
         Some(output) => {
@@ -38,21 +47,28 @@ pub(crate) fn run(args: &Boot, quiet: bool) -> anyhow::Result<()> {
         }
     };
     let profile = args.record.as_ref().map(|output| output.display().to_string());
-    if args.json {
-        show::json(&Shown { profile, summary: booted.summary })?;
+    let snapshot = args.snapshot_out.as_ref().map(|output| output.display().to_string());
+    print(&Shown { profile, snapshot, summary: booted.summary }, args.json, quiet)?;
+    // The guest went on without them. Its messages about it may be in a console that was not kept.
+    if let Some(lost) = booted.lost {
+        log::error!("{lost}");
+    }
+    Ok(())
+}
+
+/// The run summary: as JSON, or as a line for people.
+pub(crate) fn print(shown: &Shown, as_json: bool, quiet: bool) -> anyhow::Result<()> {
+    let Summary { ready_s, store_requests, store_bytes, store_errors, .. } = shown.summary;
+    if as_json {
+        show::json(shown)?;
     } else if !quiet {
-        let Summary { store_requests, store_bytes, store_errors, .. } = booted.summary;
         let failed =
             if store_errors == 0 { String::new() } else { format!("; {store_errors} could not be served") };
         hs_output::note!(
             "ready after {:.2} s; the medium answered {store_requests} requests with {}{failed}",
-            booted.ready.as_secs_f64(),
+            ready_s.unwrap_or_default(),
             ByteSize(store_bytes)
         );
-    }
-    // The guest went on without them. Its messages about it may be in a console that was not kept.
-    if let Some(lost) = booted.lost {
-        log::error!("{lost}");
     }
     Ok(())
 }
@@ -79,6 +95,7 @@ pub(crate) fn spec(args: &Boot, is_recorded: bool) -> anyhow::Result<BootSpec> {
     if let Some(file_system) = file_system {
         vmm.check_boots(file_system, &disk)?;
     }
+    let save = saver(args, &disk, is_image, &vmm)?;
     let disk = if is_image {
         let mode = match vmm {
             _ if args.no_prefetch || is_recorded => Prefetching::Off,
@@ -118,5 +135,23 @@ pub(crate) fn spec(args: &Boot, is_recorded: bool) -> anyhow::Result<BootSpec> {
         grace: args.grace,
         console: args.console.clone(),
         watch: None,
+        save,
     })
+}
+
+/// What saves the guest, where that is asked for.
+fn saver(
+    args: &Boot,
+    disk: &ImageSource,
+    is_image: bool,
+    vmm: &boot::Vmm,
+) -> anyhow::Result<Option<Arc<dyn SaveGuest>>> {
+    let Some(output) = &args.snapshot_out else { return Ok(None) };
+    if !is_image || !matches!(vmm, boot::Vmm::Qemu(_)) {
+        bail!("--snapshot-out saves guests of --vmm qemu that boot from an image");
+    }
+    let word = disk.word();
+    let name = word.file_name().unwrap_or(word.as_os_str()).to_string_lossy().into_owned();
+    let output = std::path::absolute(output)?;
+    Ok(Some(Arc::new(Saver::new(output, name))))
 }

@@ -17,6 +17,7 @@ pub(crate) mod mount;
 pub(crate) mod optimize;
 pub(crate) mod profile;
 pub(crate) mod push;
+pub(crate) mod resume;
 pub(crate) mod run;
 pub(crate) mod serve;
 pub(crate) mod sign;

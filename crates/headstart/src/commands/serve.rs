@@ -12,6 +12,7 @@ pub(crate) fn run(args: &Serve, arguments: &[OsString], quiet: bool) -> anyhow::
         images: args.images.clone(),
         remote: args.remote.value(),
         nbd: args.nbd.clone(),
+        uffd: args.uffd.clone(),
         http: args.http.http.clone(),
         channel: args.http.channel.clone(),
         access_log: args.http.access_log.clone(),

@@ -13,9 +13,9 @@ use crate::qemu_kernels::{Then, VIRTIO_MODULES, initrd, linux, little_kernel};
 use crate::scene::{Ran, Scene, headstart, machine_has, run};
 
 /// What a guest needs.
-const GUEST: &[&str] = &["/usr/bin/qemu-system-x86_64", "/bin/busybox", "/usr/sbin/mkfs.ext4"];
+pub(crate) const GUEST: &[&str] = &["/usr/bin/qemu-system-x86_64", "/bin/busybox", "/usr/sbin/mkfs.ext4"];
 /// Translated, since the machines of tests seldom have a KVM that works; and with little memory.
-const QEMU: [&str; 6] = ["--vmm", "qemu", "--accel", "tcg", "--memory", "160M"];
+pub(crate) const QEMU: [&str; 6] = ["--vmm", "qemu", "--accel", "tcg", "--memory", "160M"];
 /// For guests that are never ready: the command must notice much earlier than this limit.
 const NEVER: [&str; 4] = ["--ready", "never", "--ready-timeout", "100"];
 
@@ -25,7 +25,7 @@ fn boot_kernel(scene: &Scene, disk: &str, kernel: &str, flags: &[&str]) -> Ran {
 }
 
 /// The little guest's root and the Linux that it boots by way of NVMe, where there is one.
-fn linux_guest() -> Option<(Scene, String, String)> {
+pub(crate) fn linux_guest() -> Option<(Scene, String, String)> {
     if !machine_has(GUEST) {
         return None;
     }
@@ -79,21 +79,25 @@ for module in MODULES; do /bin/busybox insmod /$module; done
 exec /bin/busybox switch_root /new /sbin/init
 ";
 
-#[test]
-fn the_disks_own_kernel_boots_from_a_virtio_disk() {
-    let Some((scene, _, kernel)) = linux_guest() else { return };
+/// Puts a kernel and an initial RAM disk for a virtio disk into the root, as Debian has them.
+pub(crate) fn install_kernel(scene: &Scene, kernel: &str) {
     let modules = linux().expect("it was there");
     let first_init = FIRST_INIT.replace("MODULES", &VIRTIO_MODULES.join(" "));
     let read = |name: &str| fs::read(modules.join(name)).expect("a module");
     let mut files: Vec<(&str, Vec<u8>)> = VIRTIO_MODULES.iter().map(|name| (*name, read(name))).collect();
     files.push(("init", first_init.into_bytes()));
     files.push(("bin/busybox", fs::read("/bin/busybox").expect("busybox")));
-    // As Debian has them.
     scene.folder("root/boot");
-    fs::copy(&kernel, scene.path("root/boot/vmlinuz-6.1.0")).expect("copied");
+    fs::copy(kernel, scene.path("root/boot/vmlinuz-6.1.0")).expect("copied");
     initrd(&scene.path("root/boot/initrd.img-6.1.0"), &files);
     symlink("boot/vmlinuz-6.1.0", scene.path("root/vmlinuz")).expect("a link");
     symlink("boot/initrd.img-6.1.0", scene.path("root/initrd.img")).expect("a link");
+}
+
+#[test]
+fn the_disks_own_kernel_boots_from_a_virtio_disk() {
+    let Some((scene, _, kernel)) = linux_guest() else { return };
+    install_kernel(&scene, &kernel);
     let raw = scene.arg("guest.raw");
     run(["build", &scene.arg("root"), "-o", &scene.arg("own.hsi"), "--free", "64M", "--codec", "lz4:0"]).ok();
     run(["export", &scene.arg("own.hsi"), "-o", &raw, "--format", "raw"]).ok();

@@ -6,11 +6,12 @@ use std::process::{Command, Stdio};
 use crate::mounts::umount;
 use crate::scene::{Ran, Running, Scene, headstart, machine_has, run};
 
-pub(crate) const COMMANDS: [&[&str]; 35] = [
+pub(crate) const COMMANDS: [&[&str]; 36] = [
     &["build"],
     &["import"],
     &["export"],
     &["profile"],
+    &["resume"],
     &["optimize"],
     &["mount"],
     &["serve"],

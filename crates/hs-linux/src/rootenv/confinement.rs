@@ -35,6 +35,9 @@ pub struct JailUser {
     pub id: Option<u32>,
     /// Further groups.
     pub groups: Vec<u32>,
+    /// Its memory is mapped in small pages: what asks for huge ones is refused. With huge pages, each fault
+    /// of a mapped file reads 2 MiB.
+    pub small_pages: bool,
 }
 
 /// What Podman leaves a container, and Docker but for three that concern the machine where its network is the
@@ -85,7 +88,7 @@ impl Confinement {
         }
         // After this, nothing could be put back; before the capability goes without which it may need
         // no_new_privs.
-        filter::install()?;
+        filter::install(matches!(self, Self::Jail(user) if user.small_pages))?;
         drop_from_bounding_set(kept)?;
         if let Self::Jail(user) = self {
             user.become_it()?;
@@ -105,9 +108,9 @@ impl Confinement {
         match self {
             Self::Privileged => "privileged".to_owned(),
             Self::Container { set_user_id } => format!("container {set_user_id}"),
-            Self::Jail(JailUser { id, groups }) => {
+            Self::Jail(JailUser { id, groups, small_pages }) => {
                 let ids = id.iter().chain(groups).map(|id| format!(" {id}")).collect::<String>();
-                format!("jail {}{ids}", id.is_some())
+                format!("jail {} {small_pages}{ids}", id.is_some())
             }
         }
     }
@@ -119,13 +122,14 @@ impl Confinement {
         if kind == "privileged" {
             return words.next().is_none().then_some(Self::Privileged);
         }
-        let flag: bool = words.next()?.parse().ok()?;
+        let mut flag = || words.next()?.parse::<bool>().ok();
+        let (flag, small_pages) = (flag()?, kind == "jail" && flag()?);
         let mut ids = words.map(|word| word.parse().ok());
         match kind {
             "container" => ids.next().is_none().then_some(Self::Container { set_user_id: flag }),
             "jail" => {
                 let id = if flag { Some(ids.next()??) } else { None };
-                Some(Self::Jail(JailUser { id, groups: ids.collect::<Option<_>>()? }))
+                Some(Self::Jail(JailUser { id, groups: ids.collect::<Option<_>>()?, small_pages }))
             }
             _ => None,
         }
@@ -173,14 +177,16 @@ mod tests {
 
     #[test]
     fn orders_survive() {
-        let jail = |id, groups: &[u32]| Confinement::Jail(JailUser { id, groups: groups.into() });
+        let jail = |id, groups: &[u32], small_pages| {
+            Confinement::Jail(JailUser { id, groups: groups.into(), small_pages })
+        };
         for confinement in [
             Confinement::Privileged,
             Confinement::Container { set_user_id: true },
             Confinement::Container { set_user_id: false },
-            jail(None, &[]),
-            jail(Some(1_879_048_200), &[]),
-            jail(Some(65_534), &[106, 4]),
+            jail(None, &[], false),
+            jail(Some(1_879_048_200), &[], true),
+            jail(Some(65_534), &[106, 4], false),
         ] {
             assert_eq!(Confinement::decode(&confinement.encode()), Some(confinement));
         }
@@ -190,8 +196,9 @@ mod tests {
             "container",
             "container maybe",
             "container true 1",
-            "jail true",
-            "jail false x",
+            "jail true false",
+            "jail true 7",
+            "jail false true x",
         ] {
             assert_eq!(Confinement::decode(text), None, "{text}");
         }

@@ -17,6 +17,8 @@ struct Calls {
     takes_flags: [u32; 2],
     /// Does the same with flags that a filter cannot see. C libraries do without it.
     clone3: u32,
+    /// Asks for huge pages, among other things.
+    madvise: u32,
     /// Among its requests are two that type into the terminal, for the shell that reads from it afterwards.
     ioctl: u32,
 }
@@ -40,6 +42,7 @@ const KINDS: [Calls; 2] = [
         ],
         takes_flags: [libc::SYS_clone as u32, libc::SYS_unshare as u32],
         clone3: libc::SYS_clone3 as u32,
+        madvise: libc::SYS_madvise as u32,
         ioctl: libc::SYS_ioctl as u32,
     },
     // Of programs for 32 bits, by asm/unistd_32.h.
@@ -48,6 +51,7 @@ const KINDS: [Calls; 2] = [
         refused: [286, 287, 288, 357, 336, 374, 425, 426, 427],
         takes_flags: [120, 310],
         clone3: 435,
+        madvise: 219,
         ioctl: 54,
     },
 ];
@@ -57,15 +61,18 @@ const KINDS: [Calls; 0] = [];
 /// Calls of the x32 kind have this bit in their numbers, and would pass by all others.
 const X32_BIT: u32 = 0x4000_0000;
 
-/// Where `seccomp_data` has the call's number, the kind, and the low halves of the first two arguments.
+/// Where `seccomp_data` has the call's number, the kind, and the low halves of the first three arguments.
 const NUMBER: u32 = 0;
 const KIND: u32 = 4;
 const FIRST_ARGUMENT: u32 = 16;
 const SECOND_ARGUMENT: u32 = 24;
+const THIRD_ARGUMENT: u32 = 32;
 
 const ALLOW: u32 = 0x7fff_0000;
 const ERRNO: u32 = 0x0005_0000;
 const REFUSE: u32 = ERRNO | libc::EPERM as u32;
+/// As a kernel without huge pages answers.
+const IS_INVALID: u32 = ERRNO | libc::EINVAL as u32;
 const IS_MISSING: u32 = ERRNO | libc::ENOSYS as u32;
 
 const LOAD: u32 = libc::BPF_LD | libc::BPF_W | libc::BPF_ABS;
@@ -74,9 +81,10 @@ const IF_AT_LEAST: u32 = libc::BPF_JMP | libc::BPF_JGE | libc::BPF_K;
 const IF_ANY_BIT: u32 = libc::BPF_JMP | libc::BPF_JSET | libc::BPF_K;
 const ANSWER: u32 = libc::BPF_RET | libc::BPF_K;
 
-/// Puts it on the calling thread, and everything that it starts from now on.
-pub(super) fn install() -> Result<(), Errno> {
-    let mut program = program();
+/// Puts it on the calling thread, and everything that it starts from now on; with `small_pages`, no memory is
+/// to be in huge ones.
+pub(super) fn install(small_pages: bool) -> Result<(), Errno> {
+    let mut program = program(small_pages);
     if program.is_empty() {
         return Ok(());
     }
@@ -94,12 +102,12 @@ pub(super) fn install() -> Result<(), Errno> {
     }
 }
 
-fn program() -> Vec<libc::sock_filter> {
+fn program(small_pages: bool) -> Vec<libc::sock_filter> {
     let mut program = Vec::new();
     if !KINDS.is_empty() {
         program.push(step(LOAD, KIND));
         for calls in &KINDS {
-            let block = block(calls);
+            let block = block(calls, small_pages);
             program.push(jump(IF_EQUAL, calls.kind, 0, block.len() as u8));
             program.extend(block);
         }
@@ -109,7 +117,7 @@ fn program() -> Vec<libc::sock_filter> {
 }
 
 /// Answers each call of one kind.
-fn block(calls: &Calls) -> Vec<libc::sock_filter> {
+fn block(calls: &Calls, small_pages: bool) -> Vec<libc::sock_filter> {
     let mut block = vec![step(LOAD, NUMBER), jump(IF_AT_LEAST, X32_BIT, 0, 1), step(ANSWER, IS_MISSING)];
     for &number in &calls.refused {
         block.extend([jump(IF_EQUAL, number, 0, 1), step(ANSWER, REFUSE)]);
@@ -121,6 +129,15 @@ fn block(calls: &Calls) -> Vec<libc::sock_filter> {
             step(LOAD, FIRST_ARGUMENT),
             jump(IF_ANY_BIT, libc::CLONE_NEWUSER as u32, 0, 1),
             step(ANSWER, REFUSE),
+            step(ANSWER, ALLOW),
+        ]);
+    }
+    if small_pages {
+        block.extend([
+            jump(IF_EQUAL, calls.madvise, 0, 4),
+            step(LOAD, THIRD_ARGUMENT),
+            jump(IF_EQUAL, libc::MADV_HUGEPAGE as u32, 0, 1),
+            step(ANSWER, IS_INVALID),
             step(ANSWER, ALLOW),
         ]);
     }
@@ -150,7 +167,11 @@ mod tests {
 
     /// Runs the program as the kernel does.
     fn answer(kind: u32, number: u32, arguments: [u32; 2]) -> u32 {
-        let program = program();
+        answer_with(false, kind, number, [arguments[0], arguments[1], 0])
+    }
+
+    fn answer_with(small_pages: bool, kind: u32, number: u32, arguments: [u32; 3]) -> u32 {
+        let program = program(small_pages);
         let (mut at, mut loaded) = (0, 0);
         loop {
             let libc::sock_filter { code, jt, jf, k } = program[at];
@@ -162,6 +183,7 @@ mod tests {
                         KIND => kind,
                         FIRST_ARGUMENT => arguments[0],
                         SECOND_ARGUMENT => arguments[1],
+                        THIRD_ARGUMENT => arguments[2],
                         _ => panic!("no field at {k}"),
                     };
                     at + 1
@@ -190,6 +212,16 @@ mod tests {
                 assert_eq!(answer(calls.ioctl, [0, request as u32]), REFUSE);
             }
             assert_eq!(answer(calls.ioctl, [libc::TIOCSTI as u32, libc::TCGETS as u32]), ALLOW);
+            for (small_pages, advice, expected) in [
+                (true, libc::MADV_HUGEPAGE, IS_INVALID),
+                (false, libc::MADV_HUGEPAGE, ALLOW),
+                (true, libc::MADV_DONTNEED, ALLOW),
+            ] {
+                let arguments = [0, 0, advice as u32];
+                assert_eq!(answer_with(small_pages, calls.kind, calls.madvise, arguments), expected);
+                let arguments = [0, libc::TIOCSTI as u32, 0];
+                assert_eq!(answer_with(small_pages, calls.kind, calls.ioctl, arguments), REFUSE);
+            }
             assert_eq!(answer(calls.clone3, [0, 0]), IS_MISSING);
             assert_eq!(answer(1, [u32::MAX, u32::MAX]), ALLOW);
             assert_eq!(answer(X32_BIT | 1, [0, 0]), IS_MISSING);

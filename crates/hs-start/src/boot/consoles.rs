@@ -17,13 +17,19 @@ const PREFIX: &str = "headstart-console-";
 const SUFFIX: &str = ".log";
 
 /// Where the console goes: to a file as it comes, if the user names one; else into memory.
-pub(super) enum Log {
+pub enum Log {
+    /// That file.
     File(PathBuf, std::fs::File),
+    /// Its first part, in memory.
     Memory(Arc<Mutex<Vec<u8>>>),
 }
 
 impl Log {
-    pub(super) fn open(path: Option<&Path>) -> anyhow::Result<Self> {
+    /// Makes the file, if one is named.
+    ///
+    /// # Errors
+    /// When it cannot be written.
+    pub fn open(path: Option<&Path>) -> anyhow::Result<Self> {
         Ok(match path {
             Some(path) => {
                 let file =
@@ -34,7 +40,8 @@ impl Log {
         })
     }
 
-    pub(super) fn writer(&self) -> Box<dyn Write + Send> {
+    /// What the console is written to.
+    pub fn writer(&self) -> Box<dyn Write + Send> {
         match self {
             Self::File(path, file) => match file.try_clone() {
                 Ok(file) => Box::new(file),

@@ -24,7 +24,10 @@ pub fn identify(disk: &ImageSource) -> anyhow::Result<(bool, Option<FileSystem>)
 
 /// Whether the file begins as images do; where that cannot be read, whether its end does, where they have the
 /// same once more.
-fn is_image(image: &ImageSource) -> anyhow::Result<bool> {
+///
+/// # Errors
+/// When it cannot be read.
+pub fn is_image(image: &ImageSource) -> anyhow::Result<bool> {
     // Only images can be remote or have a trusted key.
     let Some(path) = image.file().filter(|_| image.image.trust.is_none()) else { return Ok(true) };
     let store = Retry::new(FileStore::open(path)?);

@@ -1,4 +1,4 @@
-//! A boot by QEMU: its kernel, what executes it, and its disk over NBD.
+//! A boot by QEMU: its kernel, and what executes it.
 
 use std::fs::File;
 use std::os::unix::fs::{FileExt, PermissionsExt};
@@ -8,16 +8,14 @@ use std::sync::Arc;
 use anyhow::{Context, bail};
 use hs_build::ext4::ReadDisk;
 use hs_build::read_linked_file;
-use hs_disk::Watch;
 use hs_guest::qemu::{Accelerator, Begin, Bus, Drive, Firmware, Qemu};
-use hs_guest::{GuestError, Launch, kvm, qemu_trial};
+use hs_guest::resumable::{self, Resumable};
+use hs_guest::{Guest, GuestError, Launch, kvm, qemu_trial};
 use hs_image::{Blocks, Image};
 use hs_linux::fsmount::{FileSystem, FsMount, FsMountOptions};
 use hs_linux::loopdev::{LoopDevice, LoopOptions};
-use hs_nbd::{Export, NbdAddress, NbdOptions, NbdServer};
-use hs_serve::{ServeConfig, ServedDisk};
-use hs_store::Store;
 
+use super::saving::{SavedParts, Saving, empty_overlay};
 use super::{BootDisk, BootSpec};
 use crate::on_medium::OnMedium;
 use crate::open::open_image;
@@ -36,9 +34,6 @@ const KERNELS_OF_MEDIA: [&str; 6] = [
     "images/pxeboot/vmlinuz",
     "boot/x86_64/loader/linux",
 ];
-/// The name of the one export, and of the socket.
-const EXPORT: &str = "disk";
-const SOCKET: &str = "nbd";
 
 /// Where the guest's kernel comes from.
 #[derive(Clone, Debug)]
@@ -90,6 +85,8 @@ pub(super) struct OnQemu {
     scratch: PathBuf,
     /// A place for a kernel that lies in the disk.
     kernel_folder: PathBuf,
+    /// Where the guest is to be saved.
+    saving: Option<Saving>,
 }
 
 impl OnQemu {
@@ -102,12 +99,16 @@ impl OnQemu {
         on_medium: &OnMedium,
     ) -> anyhow::Result<Self> {
         let kernel_folder = work.folder("kernel")?;
-        let mut prepared = Self { spec: qemu.clone(), accelerator: Accelerator::Tcg, scratch, kernel_folder };
+        let mut prepared =
+            Self { spec: qemu.clone(), accelerator: Accelerator::Tcg, scratch, kernel_folder, saving: None };
         prepared.accelerator = match qemu.accel {
             Some(accelerator) => accelerator,
             None => prepared.choose(spec, on_medium)?,
         };
         log::info!("the guest is executed by {}", prepared.accelerator.as_str());
+        if spec.save.is_some() {
+            prepared.saving = Some(Saving::prepare(spec, work)?);
+        }
         Ok(prepared)
     }
 
@@ -168,14 +169,33 @@ impl OnQemu {
         why.map_or(Ok(accelerator), |why| Err(why.into()))
     }
 
-    /// How the guest is started; `read` reads its disk, where its kernel may lie.
+    /// How the guest is started from a disk of so many bytes, which `read` reads: its kernel may lie there.
     pub(super) fn launch(
         &self,
         spec: &BootSpec,
-        drive: Drive,
+        (drive, disk_bytes): (Drive, u64),
         read: &mut ReadDisk<'_>,
     ) -> anyhow::Result<Launch> {
-        Ok(self.qemu(spec, drive, read)?.launch())
+        let mut qemu = self.qemu(spec, drive, read)?;
+        if let Some(saving) = &self.saving {
+            if self.spec.bus == Bus::Nvme {
+                bail!("--bus nvme: QEMU cannot save the state of an NVMe drive; boot from --bus virtio");
+            }
+            qemu.resumable = Some(Resumable {
+                monitor: saving.monitor(),
+                machine: resumable::MACHINE.to_owned(),
+                cpu: resumable::portable_cpu(self.accelerator).to_owned(),
+                memory_file: saving.memory_file(),
+                overlay: empty_overlay(&self.scratch, disk_bytes)?,
+                written: None,
+            });
+        }
+        Ok(qemu.launch())
+    }
+
+    /// Saves the guest, where that was asked for.
+    pub(super) fn save(&self, guest: &mut Guest) -> Result<Option<SavedParts>, GuestError> {
+        self.saving.as_ref().map(|saving| saving.save(guest, self.accelerator, &self.scratch)).transpose()
     }
 
     fn qemu(&self, spec: &BootSpec, drive: Drive, read: &mut ReadDisk<'_>) -> anyhow::Result<Qemu> {
@@ -204,6 +224,7 @@ impl OnQemu {
             memory: spec.memory,
             init: spec.init.clone(),
             append: spec.append.clone(),
+            resumable: None,
         }
     }
 
@@ -252,42 +273,5 @@ impl OnQemu {
                 }
             }
         }
-    }
-}
-
-/// The disk in an image, over NBD on a socket that only this process and the guest see.
-///
-/// The fields are dropped in order: the server goes before the disk that it serves.
-pub(super) struct NbdDisk {
-    _server: NbdServer,
-    disk: Arc<ServedDisk>,
-    socket: PathBuf,
-}
-
-impl NbdDisk {
-    pub(super) fn start(
-        store: Arc<dyn Store>,
-        folder: &Path,
-        config: &ServeConfig,
-        watch: Option<Arc<dyn Watch>>,
-    ) -> anyhow::Result<Self> {
-        let disk = config.open(store, watch)?;
-        let socket = folder.join(SOCKET);
-        let reader = Arc::clone(&disk);
-        let export =
-            Export { name: EXPORT.to_owned(), description: config.source_name.clone(), disk: reader.into() };
-        let address = NbdAddress::Unix(socket.clone());
-        let server = NbdServer::start(vec![export], &[address], NbdOptions::default())?;
-        Ok(Self { _server: server, disk, socket })
-    }
-
-    /// The disk, without how it is shown.
-    pub(super) const fn disk(&self) -> &Arc<ServedDisk> {
-        &self.disk
-    }
-
-    /// Where QEMU finds it.
-    pub(super) fn drive(&self) -> Drive {
-        Drive::Nbd { socket: self.socket.clone(), export: EXPORT.to_owned() }
     }
 }

@@ -1,0 +1,219 @@
+//! Guests that are saved when they are ready, and go on from there.
+
+use std::fs;
+use std::os::unix::fs::{FileExt, PermissionsExt};
+
+use rustix::process::Signal;
+
+use crate::boots::{assert_nothing_is_in_tmp, assert_nothing_is_left_after, boot};
+use crate::mounts::umount;
+use crate::qemu_boots::{QEMU, install_kernel, linux_guest};
+use crate::scene::{Ran, Running, Scene, headstart, mount, run};
+use crate::service::server_of;
+use crate::supervised::{kill, served_again};
+
+/// Writes to its disk, and then does what is typed.
+const INIT: &str = "#!/bin/sh
+echo saved words >/written
+sync
+echo up
+while :; do
+    printf '# '
+    read line || sleep 1
+    eval \"$line\"
+done
+";
+
+/// What is typed, and the right answer, which the echo of what is typed is not.
+const ASK: [&str; 6] =
+    ["--type", "cat /written /fine", "--type", "echo answer $((6*7))", "--ready", "answer 42"];
+
+/// A scene with `guest.hsi` and `saved.hsi`, a snapshot of its guest.
+fn saved() -> Option<Scene> {
+    let (scene, _, kernel) = linux_guest()?;
+    install_kernel(&scene, &kernel);
+    fs::write(scene.path("root/sbin/init"), INIT).expect("written");
+    fs::write(scene.path("root/fine"), "fine words\n".repeat(50_000)).expect("written");
+    let image = scene.arg("guest.hsi");
+    run(["build", &scene.arg("root"), "-o", &image, "--free", "64M", "--codec", "zstd:1"]).ok();
+    let snapshot = scene.arg("saved.hsi");
+    let flags = [&QEMU[..], &["--ready", "^up$", "--snapshot-out", &snapshot, "--json"]].concat();
+    let ran = boot(&scene, &image, &flags).ok();
+    assert_eq!(ran.json()["snapshot"], snapshot.as_str());
+    assert_eq!(fs::metadata(&snapshot).expect("there").permissions().mode() & 0o777, 0o600);
+    assert_nothing_is_in_tmp(&scene);
+    Some(scene)
+}
+
+fn resume(scene: &Scene, snapshot: &str, flags: &[&str]) -> Ran {
+    let words = ["resume", snapshot].into_iter().chain(flags.iter().copied());
+    let patience = ["--ready-timeout", "100"];
+    let ran = headstart(words.chain(patience)).env("TMPDIR", scene.path("tmp")).output();
+    Ran::from(ran.expect("the program starts"))
+}
+
+#[test]
+fn a_saved_guest_goes_on_is_recorded_and_prefetched() {
+    let Some(scene) = saved() else { return };
+    let (snapshot, console) = (scene.arg("saved.hsi"), scene.arg("console"));
+    let before = fs::read(&snapshot).expect("the snapshot");
+    let said = || fs::read_to_string(scene.path("console")).expect("the console");
+    let flags = [&ASK[..], &["--json", "--console", &console]].concat();
+
+    // It has what it had written, and reads the rest of its disk, which is found beside the snapshot. It does
+    // not boot.
+    let (profile, of_disk) = (scene.arg("resume.hsp"), scene.arg("disk.hsp"));
+    let recording = ["--record", &profile, "--record-disk", &of_disk];
+    let ran = resume(&scene, &snapshot, &[&flags[..], &recording].concat()).ok();
+    let recorded = ran.json();
+    assert!(said().contains("saved words") && said().contains("fine words"), "{}", said());
+    assert!(!said().contains("Linux version") && !said().contains("\nup"), "{}", said());
+    let all = recorded["logical_bytes"].as_u64().expect("counted");
+    let touched = recorded["demand_bytes"].as_u64().expect("counted");
+    assert!(touched > 1 << 20 && touched < all / 4, "{touched} of {all}: {recorded}");
+    assert_eq!(fs::read(&snapshot).expect("the snapshot"), before);
+
+    // Laid out by that, the pages come before they are touched.
+    let fast = scene.arg("fast.hsi");
+    run(["optimize", &snapshot, "-p", &profile, "-o", &fast, "--codec", "zstd:1"]).ok();
+    run(["verify", &fast]).ok();
+    let medium = [&flags[..], &["--emulate", "flat-10ms-25mbs"]].concat();
+    let asked = |snapshot: &str| {
+        let summary = resume(&scene, snapshot, &medium).ok().json();
+        assert!(said().contains("saved words"), "{}", said());
+        summary["store_requests"].as_u64().expect("counted")
+    };
+    let (plain, fast) = (asked(&snapshot), asked(&fast));
+    assert!(fast * 2 < plain, "{fast} requests with a profile, {plain} without");
+    resume(&scene, &snapshot, &[&flags[..], &["--warm"]].concat()).ok();
+    scene.wait_until_clean();
+    assert_nothing_is_in_tmp(&scene);
+}
+
+/// The snapshot with another description.
+fn with_description(scene: &Scene, change: impl Fn(&str) -> String) -> String {
+    let raw = scene.arg("saved.raw");
+    run(["export", &scene.arg("saved.hsi"), "-o", &raw, "--format", "raw"]).ok();
+    let file = fs::File::options().read(true).write(true).open(&raw).expect("the disk");
+    let at = file.metadata().expect("there").len() - 4096;
+    let mut block = vec![0; 4096];
+    file.read_exact_at(&mut block, at).expect("read");
+    let length = u32::from_le_bytes(block[8..12].try_into().expect("four")) as usize;
+    let json = change(std::str::from_utf8(&block[12..12 + length]).expect("text"));
+    block[8..12].copy_from_slice(&(json.len() as u32).to_le_bytes());
+    block[12..].fill(0);
+    block[12..12 + json.len()].copy_from_slice(json.as_bytes());
+    file.write_all_at(&block, at).expect("written");
+    let output = scene.arg("changed.hsi");
+    run(["build", "--force", &raw, "-o", &output, "--codec", "lz4:0"]).ok();
+    output
+}
+
+#[test]
+fn what_does_not_fit_together_is_refused() {
+    let Some(scene) = saved() else { return };
+    let snapshot = scene.arg("saved.hsi");
+    let refused = |snapshot: &str, flags: &[&str], words: &[&str]| {
+        resume(&scene, snapshot, &[&["--ready", "^answer"], flags].concat()).fails(1, words);
+    };
+    // Another disk, no disk, no snapshot.
+    scene.folder("other");
+    scene.image("other.hsi", 3000, 7);
+    refused(&snapshot, &["--disk", &scene.arg("other.hsi")], &["saved with the disk", "guest.hsi", "--disk"]);
+    fs::copy(&snapshot, scene.path("other/saved.hsi")).expect("copied");
+    refused(&scene.arg("other/saved.hsi"), &[], &["guest.hsi", "not beside it", "--disk"]);
+    refused(&scene.arg("guest.hsi"), &[], &["no snapshot of a guest", "--snapshot-out"]);
+    refused(&scene.arg("gone.hsi"), &[], &["gone.hsi", "No such file"]);
+
+    // Another machine, memory or executor than it was saved with.
+    let machine = with_description(&scene, |json| json.replace("pc-i440fx-", "pc-i440fx-9"));
+    refused(&machine, &[], &["machine pc-i440fx-9", "QEMU", "or later"]);
+    assert_nothing_is_in_tmp(&scene);
+    let of_memory = ["\"memory_bytes\":167772160", "\"memory_bytes\":134217728"];
+    let memory = with_description(&scene, |json| json.replace(of_memory[0], of_memory[1]));
+    refused(&memory, &[], &["its memory does not end where"]);
+    let executor = with_description(&scene, |json| json.replace("\"tcg\"", "\"abacus\""));
+    refused(&executor, &[], &["executed by abacus"]);
+    let format = with_description(&scene, |json| json.replace("\"format\":1", "\"format\":2"));
+    refused(&format, &[], &["format 2"]);
+
+    // A page of its memory that cannot be had ends the guest; it never gets zeros.
+    let bytes = fs::metadata(&snapshot).expect("there").len();
+    let bad = format!("{}+{}", bytes / 8 / 4096 * 4096, bytes / 2 / 4096 * 4096);
+    let ran = resume(&scene, &snapshot, &[&ASK[..], &["--bad-sectors", &bad]].concat());
+    ran.fails(1, &["could not be answered"]);
+    assert!(!ran.stderr.contains("answer 42"), "{ran:?}");
+    scene.wait_until_clean();
+
+    // What cannot be saved.
+    let out = scene.arg("x.hsi");
+    let flags = ["--ready", "^up$", "--snapshot-out", &out];
+    let nvme = [&QEMU[..], &["--bus", "nvme"], &flags].concat();
+    boot(&scene, &scene.arg("guest.hsi"), &nvme).fails(1, &["--bus nvme", "cannot save"]);
+    let uml = [&["--vmm", "uml"], &flags[..]].concat();
+    boot(&scene, &scene.arg("guest.hsi"), &uml).fails(1, &["--snapshot-out", "qemu"]);
+    assert!(!scene.path("x.hsi").exists());
+}
+
+#[test]
+fn a_changed_snapshot_is_refused() {
+    let Some(scene) = saved() else { return };
+    let snapshot = scene.arg("saved.hsi");
+    let whole = fs::read(&snapshot).expect("the snapshot");
+    let name = run(["inspect", "--json", &snapshot]).ok().json()["image_digest"].clone();
+    let name = name.as_str().expect("a digest").to_owned();
+    let named = format!("{snapshot}#{name}");
+    resume(&scene, &named, &ASK).ok();
+    // Each part: what opens it, the memory, and what is behind it.
+    for place in [40, whole.len() / 3, whole.len() - 5000] {
+        let mut changed = whole.clone();
+        changed[place..place + 64].iter_mut().for_each(|byte| *byte ^= 0x55);
+        fs::write(&snapshot, &changed).expect("written");
+        let ran = resume(&scene, &named, &ASK);
+        // A page that is never touched harms nothing.
+        assert!(ran.code == Some(1) || run(["verify", &snapshot]).code == Some(1), "{place}: {ran:?}");
+        assert!(!ran.stderr.contains("panicked"), "{ran:?}");
+    }
+}
+
+#[test]
+fn however_a_resume_ends_nothing_of_it_is_left() {
+    let Some(scene) = saved() else { return };
+    for signal in [Signal::TERM, Signal::KILL] {
+        let (snapshot, console) = (scene.arg("saved.hsi"), scene.arg("console"));
+        let words =
+            ["resume", &snapshot, "--ready", "never", "--type", "echo; echo up", "--console", &console];
+        assert_nothing_is_left_after(&scene, headstart(words), signal, 2);
+    }
+}
+
+#[test]
+fn guests_of_a_mounted_snapshot_go_on_however_often_its_server_is_killed() {
+    let Some(scene) = saved() else { return };
+    let (dir, disk) = (scene.folder("dir"), scene.arg("guest.hsi"));
+    mount(&scene, &[&scene.arg("saved.hsi"), &dir, "--mode", "0666"]).ok();
+    let memory = scene.arg("dir/disk.img");
+    let resume = || {
+        let words = ["resume", &memory, "--disk", &disk, "--json"].into_iter().chain(ASK);
+        let mut command = headstart(words);
+        command.env("TMPDIR", scene.path("tmp"));
+        Running::start_command(command)
+    };
+    // Two at once, of one copy of their memory.
+    for restarts in 1..4 {
+        let clones = [resume(), resume()];
+        kill(&server_of(&dir));
+        served_again(&dir, restarts);
+        for clone in clones {
+            let (status, summary, said) = clone.end();
+            assert!(status.success(), "{said}");
+            assert!(summary.contains("ready_s"), "{summary}");
+        }
+    }
+    let profile = scene.arg("x.hsp");
+    let words = ["resume", &memory, "--disk", &disk, "--record", &profile];
+    Ran::from(headstart(words).output().expect("starts")).fails(1, &["is shown already", "recorded from"]);
+    umount(&dir);
+    scene.wait_until_clean();
+    assert_nothing_is_in_tmp(&scene);
+}

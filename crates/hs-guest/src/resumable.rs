@@ -1,0 +1,222 @@
+//! Guests of QEMU that are saved, or go on from what was saved: their part of its command line.
+//!
+//! ```text
+//! saved:    memory file ◄──shared── guest ──► overlay of its writes ──► disk
+//! resumed:  memory file ──private─► guest ──► new overlay ──► overlay as it was saved ──► disk
+//! ```
+//!
+//! The guest's memory is a file, so that QEMU's own format (a migration) has only the state of the devices.
+
+use std::ffi::OsString;
+use std::path::PathBuf;
+
+use hs_units::ByteSize;
+
+use crate::Launch;
+use crate::jail::{self, JailEntry};
+use crate::qemu::{Accelerator, Drive, Qemu, base_command, doubled_commas, environment, program_entries};
+
+/// The machine of a guest that is to be saved: an alias, whose full name has the version that devices have.
+pub const MACHINE: &str = "pc";
+/// The name of the memory and of the disk on the command line.
+const MEMORY: &str = "memory";
+const DISK: &str = "disk";
+
+/// The processor of a guest that is to be saved: one that every machine can be.
+#[must_use]
+pub const fn portable_cpu(accelerator: Accelerator) -> &'static str {
+    match accelerator {
+        // The processor must have all of it, or QEMU does not start.
+        Accelerator::Kvm => "qemu64,enforce",
+        Accelerator::Tcg => "qemu64,+rdrand",
+    }
+}
+
+/// A part of a file.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct FilePart {
+    /// The file.
+    pub path: PathBuf,
+    /// Where the part begins, in bytes.
+    pub offset: u64,
+    /// How long it is, in bytes.
+    pub bytes: u64,
+}
+
+/// What a guest that can be saved has instead of plain memory and a temporary disk.
+#[derive(Clone, Debug)]
+pub struct Resumable {
+    /// The socket of the monitor, on which this process listens.
+    pub monitor: PathBuf,
+    /// The machine, with its version when a guest is resumed.
+    pub machine: String,
+    /// The model of the processor.
+    pub cpu: String,
+    /// The guest's memory begins this file.
+    pub memory_file: PathBuf,
+    /// An empty qcow2 file for what the guest writes to its disk.
+    pub overlay: PathBuf,
+    /// What it had written when it was saved, where it is resumed.
+    pub written: Option<FilePart>,
+}
+
+impl Resumable {
+    /// The words for machine, memory and monitor. The id that tells the guest's kernel that it is another
+    /// clone, and draws new random numbers, is new in each QEMU.
+    pub(crate) fn machine_words(&self, memory: ByteSize) -> Vec<OsString> {
+        let is_resumed = self.written.is_some();
+        let mut machine = doubled_commas(self.machine.as_ref());
+        machine.push(format!(",memory-backend={MEMORY}"));
+        let mut file =
+            OsString::from(format!("memory-backend-file,id={MEMORY},size={}M", memory.0.div_ceil(1 << 20)));
+        file.push(if is_resumed { ",share=off,mem-path=" } else { ",share=on,mem-path=" });
+        file.push(doubled_commas(self.memory_file.as_os_str()));
+        let mut monitor = OsString::from("unix:");
+        monitor.push(doubled_commas(self.monitor.as_os_str()));
+        let words: [OsString; 8] = [
+            "-machine".into(),
+            machine,
+            "-object".into(),
+            file,
+            "-qmp".into(),
+            monitor,
+            "-device".into(),
+            "vmgenid,guid=auto".into(),
+        ];
+        let waits = ["-S", "-incoming", "defer"].map(OsString::from);
+        words.into_iter().chain(waits.into_iter().filter(|_| is_resumed)).collect()
+    }
+
+    /// The words for the disk, whose lowest layer is `drive`.
+    pub(crate) fn disk_words(&self, drive: &Drive) -> Vec<OsString> {
+        let mut base = OsString::from("node-name=base,read-only=on,");
+        match drive {
+            Drive::File(path) => {
+                base.push("driver=file,locking=off,filename=");
+                base.push(doubled_commas(path.as_os_str()));
+            }
+            Drive::Nbd { socket, export } => {
+                base.push("driver=nbd,server.type=unix,server.path=");
+                base.push(doubled_commas(socket.as_os_str()));
+                base.push(",export=");
+                base.push(doubled_commas(export.as_ref()));
+            }
+        }
+        let mut nodes = vec![base];
+        let mut below = "base";
+        if let Some(FilePart { path, offset, bytes }) = &self.written {
+            // QEMU would drop the page cache of a file that it takes over, and with it the guest's memory.
+            let mut node = OsString::from(format!(
+                "node-name=written,driver=qcow2,read-only=on,backing={below},file.driver=raw,\
+                 file.offset={offset},file.size={bytes},file.file.driver=file,file.file.locking=off,\
+                 file.file.drop-cache=off,file.file.filename=",
+            ));
+            node.push(doubled_commas(path.as_os_str()));
+            nodes.push(node);
+            below = "written";
+        }
+        // It ends with the guest, so nothing need reach a medium.
+        let mut top = OsString::from(format!(
+            "node-name={DISK},driver=qcow2,cache.no-flush=on,backing={below},file.driver=file,file.locking=off,\
+             file.cache.no-flush=on,file.filename="
+        ));
+        top.push(doubled_commas(self.overlay.as_os_str()));
+        nodes.push(top);
+        nodes.into_iter().flat_map(|node| ["-blockdev".into(), node]).collect()
+    }
+
+    /// What it needs of this machine besides.
+    pub(crate) fn jail_entries(&self) -> Vec<JailEntry> {
+        let mut entries = vec![JailEntry::Socket(self.monitor.clone())];
+        if self.written.is_some() {
+            entries.push(JailEntry::Disk(self.memory_file.clone()));
+        } else {
+            entries.extend(self.memory_file.parent().map(|folder| JailEntry::Own(folder.to_owned())));
+        }
+        entries
+    }
+}
+
+/// A saved guest that is to go on.
+#[derive(Clone, Debug)]
+pub struct Resumed {
+    /// The program.
+    pub program: PathBuf,
+    /// What executes it.
+    pub accelerator: Accelerator,
+    /// The guest's memory.
+    pub memory: ByteSize,
+    /// The disk that it was booted from.
+    pub drive: Drive,
+    /// An empty folder for its files.
+    pub scratch: PathBuf,
+    /// Its parts.
+    pub parts: Resumable,
+}
+
+impl Resumed {
+    /// How it is started: QEMU then waits for the state of its devices.
+    #[must_use]
+    pub fn launch(&self) -> Launch {
+        let mut command = base_command(&self.program, self.accelerator, self.memory, &self.parts.cpu);
+        command.extend(self.parts.machine_words(self.memory));
+        command.extend(self.parts.disk_words(&self.drive));
+        command.extend(["-device".into(), format!("virtio-blk-pci,drive={DISK}").into()]);
+        let mut jail_entries = program_entries(&self.program, self.accelerator);
+        jail_entries.push(JailEntry::Own(self.scratch.clone()));
+        jail_entries.push(Qemu::drive_entry(&self.drive));
+        jail_entries.extend(self.parts.jail_entries());
+        Launch {
+            command,
+            environment: environment(&self.scratch),
+            fixed_addresses: false,
+            preloads: Vec::new(),
+            jail_entries,
+            groups: match self.accelerator {
+                Accelerator::Kvm => jail::group_of("kvm").into_iter().collect(),
+                Accelerator::Tcg => Vec::new(),
+            },
+            place: self.scratch.clone(),
+            takes_input: true,
+            small_pages: true,
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn resumable(written: Option<FilePart>) -> Resumable {
+        Resumable {
+            monitor: "/mnt/a,b/monitor".into(),
+            machine: "pc-i440fx-7.2".into(),
+            cpu: "qemu64".into(),
+            memory_file: "/mnt/m/memory".into(),
+            overlay: "/mnt/scratch/overlay".into(),
+            written,
+        }
+    }
+
+    fn text(words: &[OsString]) -> String {
+        words.iter().map(|word| word.to_string_lossy()).collect::<Vec<_>>().join(" ")
+    }
+
+    #[test]
+    fn memory_is_shared_to_be_saved_and_private_afterwards() {
+        let saved = text(&resumable(None).machine_words(ByteSize(64 << 20)));
+        assert!(saved.contains("size=64M,share=on,mem-path=/mnt/m/memory"), "{saved}");
+        assert!(saved.contains("unix:/mnt/a,,b/monitor") && !saved.contains("-incoming"), "{saved}");
+        let part = FilePart { path: "/mnt/m/disk.img".into(), offset: 4096, bytes: 8192 };
+        let resumed = resumable(Some(part));
+        let words = text(&resumed.machine_words(ByteSize(64 << 20)));
+        assert!(words.contains("share=off") && words.ends_with("-S -incoming defer"), "{words}");
+        let disk = text(&resumed.disk_words(&Drive::Nbd { socket: "/mnt/nbd".into(), export: "d".into() }));
+        assert!(
+            disk.contains("file.offset=4096,file.size=8192") && disk.contains("drop-cache=off"),
+            "{disk}"
+        );
+        assert!(disk.contains("backing=base") && disk.contains("backing=written"), "{disk}");
+        assert!(resumed.jail_entries().contains(&JailEntry::Disk("/mnt/m/memory".into())));
+    }
+}

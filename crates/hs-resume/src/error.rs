@@ -1,0 +1,83 @@
+//! Why a snapshot is not resumed.
+
+use hs_units::ByteSize;
+
+/// What does not fit, and what to try. All of it is found before the guest runs.
+#[derive(Debug, thiserror::Error)]
+#[non_exhaustive]
+pub enum ResumeError {
+    /// The image holds something else.
+    #[error(
+        "{snapshot}: this is no snapshot of a guest: `headstart boot IMAGE --snapshot-out FILE` makes one"
+    )]
+    NoSnapshot {
+        /// The image.
+        snapshot: String,
+    },
+    /// The description is not one that is known.
+    #[error("{snapshot}: its description cannot be used: {why}")]
+    Description {
+        /// The image.
+        snapshot: String,
+        /// What is wrong with it.
+        why: String,
+    },
+    /// It was booted from another disk.
+    #[error(
+        "{snapshot} was saved with the disk {expected} ({disk_name}), and {disk} is the disk {found}: give the \
+         image that it was booted from with --disk"
+    )]
+    OtherDisk {
+        /// The image.
+        snapshot: String,
+        /// The digest of its disk.
+        expected: String,
+        /// The name that its disk had.
+        disk_name: String,
+        /// The disk that was given.
+        disk: String,
+        /// The digest of that.
+        found: String,
+    },
+    /// No disk was given, and none lies beside the snapshot.
+    #[error("{snapshot} was booted from {disk_name}, which is not beside it: give that image with --disk")]
+    NoDisk {
+        /// The image.
+        snapshot: String,
+        /// The name that its disk had.
+        disk_name: String,
+    },
+    /// This QEMU cannot be the machine.
+    #[error(
+        "{snapshot} is of the machine {machine} of QEMU {saved}, which the QEMU here cannot be: resume it with \
+         QEMU {saved} or later"
+    )]
+    OtherMachine {
+        /// The image.
+        snapshot: String,
+        /// The machine.
+        machine: String,
+        /// The version that saved it.
+        saved: String,
+    },
+    /// It was executed by something that is not here.
+    #[error("{snapshot} was executed by {accelerator}, which does not work here: {why}")]
+    NoAccelerator {
+        /// The image.
+        snapshot: String,
+        /// What executed it.
+        accelerator: String,
+        /// Why it cannot.
+        why: String,
+    },
+    /// It does not fit into this machine's memory.
+    #[error("the guest of {snapshot} has {needed} of memory, and this machine has {available} to spare")]
+    NoMemory {
+        /// The image.
+        snapshot: String,
+        /// What the guest has.
+        needed: ByteSize,
+        /// What there is.
+        available: ByteSize,
+    },
+}

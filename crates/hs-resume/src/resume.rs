@@ -1,0 +1,338 @@
+//! Lets a guest go on from a snapshot.
+//!
+//! ```text
+//! snapshot ─► ServedImage ─► disk.img (FUSE, no read-ahead; hot pages are pushed into its page cache)
+//!                               │ mapped privately: a page is read when it is first touched
+//!                               ▼
+//!                             guest ──reads of its disk──► NBD ◄── ServedDisk ◄── disk
+//! ```
+
+use std::fs::File;
+use std::io::Write;
+use std::os::fd::AsFd;
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+use anyhow::Context;
+use hs_device::Medium;
+use hs_disk::Watch;
+use hs_guest::console::Console;
+use hs_guest::monitor::MonitorSocket;
+use hs_guest::qemu::{Accelerator, LARGEST_WRITE_BYTES};
+use hs_guest::resumable::{FilePart, Resumable, Resumed};
+use hs_guest::{Guest, GuestError, Launch};
+use hs_serve::Prefetching;
+use hs_service::ending::{Deadline, Guard};
+use hs_service::memory::peak_rss_bytes;
+use hs_service::workdir::Workdir;
+use hs_start::boot::{self, Log, NbdDisk};
+use hs_start::image::ImageSource;
+use hs_start::medium::{self, Damage};
+use hs_start::on_medium::OnMedium;
+use hs_start::remote::place_here;
+use hs_start::start::{self, PrefetchLimits};
+use hs_start::summary::Summary;
+use hs_store::Snapshot;
+use hs_units::{BLOCK_BYTES, ByteSize, to_usize};
+use rustix::fs::MemfdFlags;
+
+use crate::ResumeError;
+use crate::description::{Description, Part};
+use crate::memory::ShownMemory;
+
+/// What QEMU says of a machine that it does not have.
+const UNKNOWN_MACHINE: &str = "unsupported machine type";
+
+/// A guest that is to go on.
+#[derive(Clone)]
+pub struct ResumeSpec {
+    /// The snapshot.
+    pub snapshot: ImageSource,
+    /// The disk that it was booted from; the image of its name beside the snapshot when `None`.
+    pub disk: Option<ImageSource>,
+    /// Whether hot blocks of both are prefetched.
+    pub prefetches: bool,
+    /// Limits of that.
+    pub limits: PrefetchLimits,
+    /// The medium of both.
+    pub medium: Medium,
+    /// The faults of the medium of the snapshot.
+    pub damage: Damage,
+    /// Read the whole snapshot into the page cache before the resume is timed.
+    pub warm: bool,
+    /// The QEMU.
+    pub program: PathBuf,
+    /// Memory for what the guest writes to its disk.
+    pub scratch: ByteSize,
+    /// What is typed at its console: the first line at once, each further one at a prompt.
+    pub typed: Vec<String>,
+    /// What a prompt is.
+    pub prompt: regex::Regex,
+    /// Ready when a line of its console matches.
+    pub ready: regex::Regex,
+    /// How long to wait for that.
+    pub ready_timeout: Duration,
+    /// How long it goes on afterwards.
+    pub grace: Duration,
+    /// Where its console is kept.
+    pub console: Option<PathBuf>,
+    /// Sees every read of the snapshot.
+    pub watch: Option<Arc<dyn Watch>>,
+    /// Sees every read of the disk.
+    pub disk_watch: Option<Arc<dyn Watch>>,
+}
+
+/// The result of a resume that became ready.
+pub struct Outcome {
+    /// The figures, of snapshot and disk together where both have a part.
+    pub summary: Summary,
+    /// Start → ready.
+    pub ready: Duration,
+    /// The message about reads that could not be answered.
+    pub lost: Option<String>,
+    /// The disk, as it was found.
+    pub disk: ImageSource,
+}
+
+/// Lets the guest go on until it has been ready for a while, and takes everything down again. Call
+/// `hs_linux::rootenv::enter_private_mounts` once before.
+///
+/// # Errors
+/// [`ResumeError`] when the parts do not fit, and when the guest is not ready in time.
+pub fn resume(spec: &ResumeSpec) -> anyhow::Result<Outcome> {
+    let on_medium = ShownMemory::on_medium(spec)?;
+    let log = Log::open(spec.console.as_deref())?;
+    let work = Workdir::new(&needed(spec))?;
+    let scratch = work.folder("scratch")?;
+    boot::mount_memory(&scratch, spec.scratch.0)?;
+    let folder = work.folder("snapshot")?;
+    let mut began = Instant::now();
+    let disk_folder = work.folder("disk")?;
+    // Where the disk is known before the snapshot says it, both are opened at once.
+    let (memory, early) = std::thread::scope(|scope| {
+        let open = |disk: &ImageSource| OpenDisk::open(spec, disk.clone(), &disk_folder);
+        let early = spec.disk.as_ref().map(|disk| scope.spawn(move || open(disk)));
+        let memory = ShownMemory::open(spec, on_medium, &folder);
+        (memory, early.map(|early| early.join().unwrap_or_else(|panic| std::panic::resume_unwind(panic))))
+    });
+    let memory = memory?;
+    let mut guard = Guard::start();
+    memory.abort().iter().for_each(|abort| guard.watch(abort));
+    let outcome = (|| {
+        let description = describe(&memory)?;
+        if spec.warm {
+            boot::read_whole(&memory.file)?;
+            began = Instant::now();
+        }
+        let disk = match early {
+            Some(disk) => disk?,
+            None => OpenDisk::open(spec, beside(&spec.snapshot, &description)?, &disk_folder)?,
+        };
+        disk.check(spec, &description)?;
+        let media = Media::of(memory.served().map(|(_, on_medium)| on_medium), &disk.on_medium, spec.warm);
+        let socket = MonitorSocket::listen(work.folder("monitor")?.join("socket"))?;
+        let launch = launch(spec, &description, (&memory, &disk), (&scratch, &socket))?;
+        let console = Console::new(spec.ready.clone()).with_prompt(spec.prompt.clone());
+        let mut guest = Guest::start(launch, console, log.writer())?;
+        log::info!("QEMU started after {:.1?}", began.elapsed());
+        let mut summary = Summary { medium: spec.medium.to_string(), ..Summary::default() };
+        let went = (|| {
+            // While QEMU begins.
+            let state = state_of(&memory, description.state)?;
+            let mut monitor = socket.accept(&mut guest, spec.ready_timeout)?;
+            monitor.load_devices(state.as_fd())?;
+            memory.wait_prefetched(spec.ready_timeout.saturating_sub(began.elapsed()));
+            monitor.go_on()?;
+            log::info!("the guest goes on after {:.1?}", began.elapsed());
+            guest.type_lines(spec.typed.clone())?;
+            let mut look = |_| boot::check_scratch(&scratch, spec.scratch, LARGEST_WRITE_BYTES);
+            let ready = guest.wait_ready(began, spec.ready_timeout, spec.ready.as_str(), &mut look)? - began;
+            summary.guest_cpu_s = guest.cpu_time().map(|time| time.as_secs_f64());
+            media.fill(&mut summary);
+            memory.fill(&mut summary);
+            guest.go_on(spec.grace)?;
+            Ok(ready)
+        })();
+        let lost = memory.lost().or_else(|| disk.on_medium.lost(disk.shown.disk()));
+        let ended = memory.served().and_then(|(served, _)| served.disk().ended());
+        summary.end_reason = ended.map(|reason| reason.as_str().to_owned());
+        // From here on nothing may wait for the medium, the guest included.
+        guest.kill();
+        let ending = Deadline::unhurried(memory.abort().into_iter().collect());
+        memory.close();
+        disk.shown.disk().close();
+        guest.end();
+        drop(ending);
+        let ready = went.map_err(|error: GuestError| {
+            if guest.tail().iter().any(|line| line.contains(UNKNOWN_MACHINE)) {
+                let (machine, saved) = (description.machine.clone(), description.qemu.clone());
+                return ResumeError::OtherMachine { snapshot: memory.name.clone(), machine, saved }.into();
+            }
+            boot::explain(&error, lost.clone(), &guest, &log)
+        })?;
+        summary.ready_s = Some(ready.as_secs_f64());
+        summary.wall_s = began.elapsed().as_secs_f64();
+        summary.peak_rss_bytes = peak_rss_bytes();
+        Ok(Outcome { summary, ready, lost, disk: disk.source })
+    })();
+    let _deadline = Deadline::unhurried(memory.abort().into_iter().collect());
+    memory.close();
+    drop(memory);
+    outcome
+}
+
+/// Files that are opened while the guest starts, or afterwards.
+fn needed(spec: &ResumeSpec) -> Vec<PathBuf> {
+    let images = [Some(&spec.snapshot), spec.disk.as_ref()].into_iter().flatten();
+    let mut needed: Vec<PathBuf> = images.filter_map(place_here).collect();
+    needed.extend([spec.program.clone(), std::env::temp_dir()]);
+    needed
+}
+
+/// How QEMU is started.
+fn launch(
+    spec: &ResumeSpec,
+    description: &Description,
+    (memory, disk): (&ShownMemory, &OpenDisk),
+    (scratch, socket): (&Path, &MonitorSocket),
+) -> anyhow::Result<Launch> {
+    let Part { offset, bytes } = description.overlay;
+    // Whole sectors: zeros follow to the end of the block.
+    let bytes = bytes.next_multiple_of(BLOCK_BYTES);
+    let resumed = Resumed {
+        program: spec.program.clone(),
+        accelerator: accelerator(description, &memory.name)?,
+        memory: ByteSize(description.memory_bytes),
+        drive: disk.shown.drive(),
+        scratch: scratch.to_owned(),
+        parts: Resumable {
+            monitor: socket.path().to_owned(),
+            machine: description.machine.clone(),
+            cpu: description.cpu.clone(),
+            memory_file: memory.file.clone(),
+            overlay: boot::empty_overlay(scratch, description.disk_bytes)?,
+            written: Some(FilePart { path: memory.file.clone(), offset, bytes }),
+        },
+    };
+    Ok(resumed.launch())
+}
+
+/// Reads what the snapshot says of itself.
+fn describe(memory: &ShownMemory) -> anyhow::Result<Description> {
+    let bytes = memory.bytes()?;
+    let mut block = vec![0; to_usize(BLOCK_BYTES.min(bytes))];
+    memory
+        .read_at(bytes - block.len() as u64, &mut block)
+        .with_context(|| format!("read the description in {}", memory.name))?;
+    let description = Description::decode(&block, bytes, &memory.name)?;
+    let (needed, available) = (description.memory_bytes, boot::available_memory_bytes());
+    if let Some(available) = available.filter(|available| *available < needed) {
+        let (needed, available) = (ByteSize(needed), ByteSize(available));
+        return Err(ResumeError::NoMemory { snapshot: memory.name.clone(), needed, available }.into());
+    }
+    Ok(description)
+}
+
+/// What executes the guest, if it is here.
+fn accelerator(description: &Description, snapshot: &str) -> Result<Accelerator, ResumeError> {
+    let refused = |why: String| ResumeError::NoAccelerator {
+        snapshot: snapshot.to_owned(),
+        accelerator: description.accelerator.clone(),
+        why,
+    };
+    match description.accelerator.as_str() {
+        "tcg" => Ok(Accelerator::Tcg),
+        "kvm" => match File::options().read(true).write(true).open("/dev/kvm") {
+            Ok(_) => Ok(Accelerator::Kvm),
+            Err(error) => Err(refused(format!("/dev/kvm: {error}"))),
+        },
+        _ => Err(refused("it is not known".to_owned())),
+    }
+}
+
+/// The state of the devices, as a file that QEMU reads.
+fn state_of(memory: &ShownMemory, part: Part) -> Result<File, GuestError> {
+    let failed = |source| GuestError::Monitor { action: "read the state of devices for", source };
+    let mut bytes = vec![0; to_usize(part.bytes)];
+    memory.read_at(part.offset, &mut bytes).map_err(failed)?;
+    let descriptor = rustix::fs::memfd_create("headstart-state", MemfdFlags::CLOEXEC);
+    let mut file = File::from(descriptor.map_err(|errno| failed(errno.into()))?);
+    file.write_all(&bytes).map_err(failed)?;
+    rustix::fs::seek(&file, rustix::fs::SeekFrom::Start(0)).map_err(|errno| failed(errno.into()))?;
+    Ok(file)
+}
+
+/// The disk that the guest was booted from, over NBD.
+struct OpenDisk {
+    source: ImageSource,
+    on_medium: OnMedium,
+    shown: NbdDisk,
+}
+
+impl OpenDisk {
+    fn open(spec: &ResumeSpec, source: ImageSource, folder: &Path) -> anyhow::Result<Self> {
+        let on_medium = medium::open(source.clone(), &spec.medium, &Damage::default())?;
+        let mode = if spec.prefetches { Prefetching::Hold } else { Prefetching::Off };
+        let config = start::config(&source, mode, Some(spec.limits), &spec.medium)?;
+        let (store, config) = (Arc::clone(&on_medium.store), on_medium.config(&config));
+        let shown = NbdDisk::start(store, folder, &config, spec.disk_watch.clone())
+            .with_context(|| format!("the disk of the guest, {}", source.display()))?;
+        Ok(Self { source, on_medium, shown })
+    }
+
+    /// Refuses another disk than the guest was booted from.
+    fn check(&self, spec: &ResumeSpec, description: &Description) -> Result<(), ResumeError> {
+        let found = self.shown.disk().image().disk_digest().to_string();
+        if found != description.disk_digest {
+            return Err(ResumeError::OtherDisk {
+                snapshot: spec.snapshot.display().to_string(),
+                expected: description.disk_digest.clone(),
+                disk_name: description.disk_name.clone(),
+                disk: self.source.display().to_string(),
+                found,
+            });
+        }
+        Ok(())
+    }
+}
+
+/// The image of the disk in the folder of the snapshot.
+fn beside(snapshot: &ImageSource, description: &Description) -> Result<ImageSource, ResumeError> {
+    let disk_name = &description.disk_name;
+    let is_name = !disk_name.is_empty() && !disk_name.contains('/') && disk_name != "..";
+    let folder = snapshot.file().and_then(|path| path.parent()).filter(|_| is_name);
+    let found = folder.map(|folder| folder.join(disk_name)).filter(|path| path.is_file());
+    found.map(ImageSource::from).ok_or_else(|| ResumeError::NoDisk {
+        snapshot: snapshot.display().to_string(),
+        disk_name: disk_name.clone(),
+    })
+}
+
+/// The media of snapshot and disk, and what they had done before the clock started.
+struct Media<'a>(Vec<(&'a OnMedium, Snapshot)>);
+
+impl<'a> Media<'a> {
+    fn of(snapshot: Option<&'a OnMedium>, disk: &'a OnMedium, is_warm: bool) -> Self {
+        let before = |medium: &OnMedium| match is_warm {
+            true => medium.counters.snapshot(),
+            false => Snapshot::default(),
+        };
+        Self(snapshot.into_iter().chain([disk]).map(|medium| (medium, before(medium))).collect())
+    }
+
+    /// What they did together.
+    fn fill(&self, summary: &mut Summary) {
+        for (on_medium, before) in &self.0 {
+            let mut part = Summary::default();
+            let counted = on_medium.counters.snapshot().since(before);
+            start::fill_medium(&mut part, &counted, &on_medium.retries.snapshot());
+            summary.store_requests += part.store_requests;
+            summary.store_bytes += part.store_bytes;
+            summary.seeks += part.seeks;
+            summary.medium_busy_s += part.medium_busy_s;
+            summary.store_retries += part.store_retries;
+            summary.store_errors += part.store_errors;
+        }
+    }
+}

@@ -1,0 +1,55 @@
+//! The disk of a guest of QEMU, over NBD.
+
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+
+use hs_disk::Watch;
+use hs_guest::qemu::Drive;
+use hs_nbd::{Export, NbdAddress, NbdOptions, NbdServer};
+use hs_serve::{ServeConfig, ServedDisk};
+use hs_store::Store;
+
+/// The name of the one export, and of the socket.
+const EXPORT: &str = "disk";
+const SOCKET: &str = "nbd";
+
+/// The disk in an image, over NBD on a socket that only this process and the guest see.
+///
+/// The fields are dropped in order: the server goes before the disk that it serves.
+pub struct NbdDisk {
+    _server: NbdServer,
+    disk: Arc<ServedDisk>,
+    socket: PathBuf,
+}
+
+impl NbdDisk {
+    /// Serves the image in `store` on a socket in `folder`.
+    ///
+    /// # Errors
+    /// When the image is not one, or no server can be started.
+    pub fn start(
+        store: Arc<dyn Store>,
+        folder: &Path,
+        config: &ServeConfig,
+        watch: Option<Arc<dyn Watch>>,
+    ) -> anyhow::Result<Self> {
+        let disk = config.open(store, watch)?;
+        let socket = folder.join(SOCKET);
+        let reader = Arc::clone(&disk);
+        let export =
+            Export { name: EXPORT.to_owned(), description: config.source_name.clone(), disk: reader.into() };
+        let address = NbdAddress::Unix(socket.clone());
+        let server = NbdServer::start(vec![export], &[address], NbdOptions::default())?;
+        Ok(Self { _server: server, disk, socket })
+    }
+
+    /// The disk, without how it is shown.
+    pub const fn disk(&self) -> &Arc<ServedDisk> {
+        &self.disk
+    }
+
+    /// Where QEMU finds it.
+    pub fn drive(&self) -> Drive {
+        Drive::Nbd { socket: self.socket.clone(), export: EXPORT.to_owned() }
+    }
+}
