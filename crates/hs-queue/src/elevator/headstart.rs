@@ -1,12 +1,12 @@
 //! Class, deadline, direction and contiguity aware.
 //!
 //! Each class has an elevator of its own, and this one knows which. For demand, requests are served one way
-//! across a medium that seeks; where nothing turns, in that order or in order of arrival, as [`trial`] finds
-//! quicker. In the other classes order of arrival is the order of need, so it is kept, but a request that
-//! continues at the head goes first: it costs no seek. Reads go before writes until a write has expired.
-//! Expired requests go first, one in every `batch`, so that many expired requests are still served in good
-//! order. Nothing expires before the medium, at its measured pace, could have served twice what waits: a
-//! deadline that every request misses only spoils the order.
+//! across a medium that seeks; where nothing turns, in that order or in order of arrival, as
+//! [`trial`](super::trial) finds quicker. In the other classes order of arrival is the order of need, so it
+//! is kept, but a request that continues at the head goes first: it costs no seek. Reads go before writes
+//! until a write has expired. Expired requests go first, one in every `batch`, so that many expired requests
+//! are still served in good order. Nothing expires before the medium, at its measured pace, could have served
+//! twice what waits: a deadline that every request misses only spoils the order.
 //!
 //! A client that reads one block after another has no request waiting when the next one is chosen, so the
 //! head would seek away at each block. So, on a medium that seeks, the queue waits a moment for a stream that
