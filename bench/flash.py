@@ -1,5 +1,6 @@
 #!/usr/bin/env python3
-"""Headstart's elevator for real, over an emulated eMMC, beside the kernel's `none`, `mq-deadline`, `kyber` and `bfq` on the same loop device."""
+"""Headstart's elevator for real, over an emulated eMMC, beside the kernel's `none`, `mq-deadline`, `kyber` and `bfq` on
+the same loop device."""
 
 from harness import alternate, arguments, figure, finish, headstart_json, ratio_range, spread
 

@@ -1,5 +1,6 @@
 #!/usr/bin/env python3
-"""Optimised starts of programs that nobody here tuned for, against their limit: the critical path that `lab predict --limit` finds."""
+"""Optimised starts of programs that nobody here tuned for, against their limit: the critical path that
+`lab predict --limit` finds."""
 
 import re
 import statistics

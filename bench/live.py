@@ -84,7 +84,8 @@ def squashfs_iso(ours):
             (tree / part).mkdir(parents=True)
         run("mksquashfs", root(), tree / "live/filesystem.squashfs", "-comp", "zstd", "-Xcompression-level", LEVEL, "-b", "128K",
             "-quiet", "-no-progress", patience_s=900)
-        loaders = [word for part in ("bios.img", "efi.img") for word in ("-extract", f"/boot/grub/{part}", tree / "boot/grub" / part)]
+        parts = ("boot/grub/bios.img", "boot/grub/efi.img")
+        loaders = [word for part in parts for word in ("-extract", f"/{part}", tree / part)]
         run("xorriso", "-osirrox", "on", "-indev", ours, "-extract", "/boot/vmlinuz", tree / "boot/vmlinuz",
             "-extract", "/boot/initrd.img", tree / "boot/initrd.img", "-extract", "/.disk/info", tree / ".disk/info", *loaders)
         run("chmod", "-R", "u+w", tree)
@@ -92,8 +93,8 @@ def squashfs_iso(ours):
         order = ["bios.img", "efi.img", "grub.cfg"]
         weights = [("--sort-weight", 9 - at, f"/boot/grub/{name}") for at, name in enumerate(order)]
         weights += [("--sort-weight", 2, "/boot/vmlinuz"), ("--sort-weight", 1, "/boot/initrd.img")]
-        run("xorriso", "-as", "mkisofs", "-quiet", "-r", "-iso-level", 3, "-V", "SQUASHFS", *[word for each in weights for word in each],
-            "-b", "boot/grub/bios.img", "-c", "boot/boot.cat", "-no-emul-boot", "-boot-load-size", 4, "-boot-info-table",
+        run("xorriso", "-as", "mkisofs", "-quiet", "-r", "-iso-level", 3, "-V", "SQUASHFS",
+            *[word for each in weights for word in each], "-b", "boot/grub/bios.img", "-c", "boot/boot.cat", "-no-emul-boot", "-boot-load-size", 4, "-boot-info-table",
             "--grub2-boot-info", "-eltorito-alt-boot", "-e", "boot/grub/efi.img", "-no-emul-boot", "-o", draft, tree)
 
     return kept("squashfs.iso", [ours], make)
@@ -117,32 +118,39 @@ def main():
     cases = {f"{name} {medium}": lambda path=path, medium=medium: start(path, medium)
              for medium in ("none", CD, *OTHERS) for name, path in media.items()}
     cases["fast none, uefi"] = lambda: start(media["fast"], "none", "--firmware", "uefi")
-    results = alternate(cases, args.repeats,
-                        say=lambda result: f"ready {result['up_s']:.1f} s after the kernel began, storage wait {result['wait_s']:.2f} s")
+    say = "ready {up_s:.1f} s after the kernel began, storage wait {wait_s:.2f} s"
+    results = alternate(cases, args.repeats, say=lambda result: say.format(**result))
+    keys = ("up_s", "wait_s", "kernel_s", "store_bytes", "store_requests", "seeks")
+    detail = {case: {key: spread([run[key] for run in runs]) for key in keys} for case, runs in results.items()}
 
     def median(case, key):
         return statistics.median(result[key] for result in results[case])
 
-    detail = {case: {key: spread([run[key] for run in runs]) for key in ("up_s", "wait_s", "kernel_s", "store_bytes", "store_requests", "seeks")}
-              for case, runs in results.items()}
-    hot_bytes = sum(part["hot_compressed_bytes"] for part in headstart_json("inspect", fast, "--json")["hot_segments"])
+    def ratio(key, case, other):
+        return median(case, key) / median(other, key)
+
     figures = []
     for other in ("plain", "squashfs"):
-        figures.append(figure(f"storage wait, optimised ÷ {other}, {CD}", median(f"fast {CD}", "wait_s") / median(f"{other} {CD}", "wait_s"),
-                              at_most=0.05, detail=detail))
+        wait = ratio("wait_s", f"fast {CD}", f"{other} {CD}")
+        figures.append(figure(f"storage wait, optimised ÷ {other}, {CD}", wait, at_most=0.05, detail=detail))
     for medium in (CD, *OTHERS):
         goal = {"at_most": 1.03} if medium != CD else {}
-        figures.append(figure(f"ready, optimised ÷ squashfs, {medium}", median(f"fast {medium}", "up_s") / median(f"squashfs {medium}", "up_s"), **goal))
-        figures.append(figure(f"ready, unoptimised ÷ squashfs, {medium}", median(f"plain {medium}", "up_s") / median(f"squashfs {medium}", "up_s"), **goal))
-        figures.append(figure(f"ready, optimised ÷ the same from memory, {medium}", median(f"fast {medium}", "up_s") / median("fast none", "up_s"),
-                              **({"at_most": 1.10} if medium == CD else {})))
+        for name, what in (("fast", "optimised"), ("plain", "unoptimised")):
+            ready = ratio("up_s", f"{name} {medium}", f"squashfs {medium}")
+            figures.append(figure(f"ready, {what} ÷ squashfs, {medium}", ready, **goal))
+        ready = ratio("up_s", f"fast {medium}", "fast none")
+        goal = {"at_most": 1.10} if medium == CD else {}
+        figures.append(figure(f"ready, optimised ÷ the same from memory, {medium}", ready, **goal))
     for name in ("plain", "fast", "squashfs"):
         figures.append(figure(f"ready from memory, {name}", median(f"{name} none", "up_s"), unit="s"))
     figures.append(figure("ready by UEFI, from memory, optimised", median("fast none, uefi", "up_s"), unit="s"))
+    segments = headstart_json("inspect", fast, "--json")["hot_segments"]
+    hot_bytes = sum(segment["hot_compressed_bytes"] for segment in segments)
     figures.append(figure("hot region", hot_bytes / 1e6, unit="MB"))
+    boot_s, boot_bytes = median(f"fast {CD}", "boot_loader_busy_s"), median(f"fast {CD}", "boot_loader_bytes")
     figures.append(figure(f"what firmware and boot loader took, {CD}", median(f"fast {CD}", "kernel_s"), unit="s"))
-    figures.append(figure(f"bytes of boot files a second while the drive served them, {CD}",
-                          median(f"fast {CD}", "boot_loader_bytes") / median(f"fast {CD}", "boot_loader_busy_s") / 1e6, unit="MB/s"))
+    what = f"bytes of boot files a second while the drive served them, {CD}"
+    figures.append(figure(what, boot_bytes / boot_s / 1e6, unit="MB/s"))
     grown = initrd_growth(media["plain"])
     figures.append(figure("what headstart adds to the initramfs", grown / (1 << 20), unit="MiB", at_most=6))
     finish("live", figures, args.repeats)

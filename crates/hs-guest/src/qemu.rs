@@ -91,6 +91,28 @@ pub enum Drive {
     File(PathBuf),
 }
 
+impl Drive {
+    /// QEMU's settings of it, each name behind `prefix`.
+    pub(crate) fn words(&self, prefix: &str) -> OsString {
+        let settings: Vec<(&str, &OsStr)> = match self {
+            Self::File(path) => vec![("driver", "file".as_ref()), ("filename", path.as_os_str())],
+            Self::Nbd { socket, export } => vec![
+                ("driver", "nbd".as_ref()),
+                ("server.type", "unix".as_ref()),
+                ("server.path", socket.as_os_str()),
+                ("export", export.as_ref()),
+            ],
+        };
+        let mut words = OsString::new();
+        for (name, value) in settings {
+            words.push(if words.is_empty() { "" } else { "," });
+            words.push(format!("{prefix}{name}="));
+            words.push(doubled_commas(value));
+        }
+        words
+    }
+}
+
 /// What the guest's processor begins with.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Begin {
@@ -250,18 +272,7 @@ impl Qemu {
             Bus::Cd => "if=none,id=disk,format=raw,media=cdrom,readonly=on,",
             Bus::Virtio | Bus::Nvme | Bus::Usb => "if=none,id=disk,format=raw,snapshot=on,",
         });
-        match &self.drive {
-            Drive::File(path) => {
-                drive.push("file.driver=file,file.filename=");
-                drive.push(doubled_commas(path.as_os_str()));
-            }
-            Drive::Nbd { socket, export } => {
-                drive.push("file.driver=nbd,file.server.type=unix,file.server.path=");
-                drive.push(doubled_commas(socket.as_os_str()));
-                drive.push(",file.export=");
-                drive.push(doubled_commas(OsStr::new(export)));
-            }
-        }
+        drive.push(self.drive.words("file."));
         drive
     }
 

@@ -90,18 +90,10 @@ impl Resumable {
     /// The words for the disk, whose lowest layer is `drive`.
     pub(crate) fn disk_words(&self, drive: &Drive) -> Vec<OsString> {
         let mut base = OsString::from("node-name=base,read-only=on,");
-        match drive {
-            Drive::File(path) => {
-                base.push("driver=file,locking=off,filename=");
-                base.push(doubled_commas(path.as_os_str()));
-            }
-            Drive::Nbd { socket, export } => {
-                base.push("driver=nbd,server.type=unix,server.path=");
-                base.push(doubled_commas(socket.as_os_str()));
-                base.push(",export=");
-                base.push(doubled_commas(export.as_ref()));
-            }
+        if let Drive::File(_) = drive {
+            base.push("locking=off,");
         }
+        base.push(drive.words(""));
         let mut nodes = vec![base];
         let mut below = "base";
         if let Some(FilePart { path, offset, bytes }) = &self.written {

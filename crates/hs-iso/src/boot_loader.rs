@@ -6,13 +6,12 @@ use std::path::{Path, PathBuf};
 
 use anyhow::Context;
 
-use crate::tools::{GRUB, MCOPY, MKFS_FAT, MMD, first_file};
+use crate::tools::{GRUB, MCOPY, MKFS_FAT, MMD};
 
 /// GRUB's folder on a medium; signed ones look for their configuration there.
 const FOLDER: &str = "boot/grub";
-/// What GRUB for BIOS can do before it reads a file.
-const BIOS_MODULES: [&str; 13] = [
-    "biosdisk",
+/// What GRUB can do before it reads a file, on every firmware.
+const MODULES: [&str; 12] = [
     "iso9660",
     "part_msdos",
     "part_gpt",
@@ -26,33 +25,16 @@ const BIOS_MODULES: [&str; 13] = [
     "echo",
     "test",
 ];
-/// The same for UEFI.
-const UEFI_MODULES: [&str; 14] = [
-    "iso9660",
-    "part_msdos",
-    "part_gpt",
-    "fat",
-    "normal",
-    "linux",
-    "search",
-    "search_label",
-    "search_fs_file",
-    "configfile",
-    "serial",
-    "echo",
-    "test",
-    "efi_gop",
-];
+/// What it needs besides for BIOS, and for UEFI.
+const BIOS_MODULES: [&str; 1] = ["biosdisk"];
+const UEFI_MODULES: [&str; 2] = ["fat", "efi_gop"];
 const BIOS: &str = "/usr/lib/grub/i386-pc";
 const UEFI: &str = "/usr/lib/grub/x86_64-efi";
-/// Signed loaders of Debian and Ubuntu, and of Fedora and SUSE.
-const SHIM: [&str; 3] = [
-    "/usr/lib/shim/shimx64.efi.signed",
-    "/boot/efi/EFI/fedora/shimx64.efi",
-    "/usr/share/efi/x86_64/shim.efi",
-];
-const SIGNED_GRUB: [&str; 2] =
-    ["/usr/lib/grub/x86_64-efi-signed/gcdx64.efi.signed", "/boot/efi/EFI/fedora/gcdx64.efi"];
+/// Signed loaders, as Debian and Ubuntu have them.
+const SHIM: &str = "/usr/lib/shim/shimx64.efi.signed";
+const SIGNED_GRUB: &str = "/usr/lib/grub/x86_64-efi-signed/gcdx64.efi.signed";
+/// shim's program for keys of the machine's owner.
+const MOK_MANAGER: &str = "/usr/lib/shim/mmx64.efi.signed";
 /// Room for the tables of a FAT beside the files.
 const FAT_SLACK_KIB: u64 = 512;
 
@@ -112,12 +94,12 @@ pub(crate) fn install(tree: &Path, scratch: &Path, menu: &Menu<'_>) -> anyhow::R
     if Path::new(BIOS).join("cdboot.img").is_file() {
         bios(&folder)?;
         loaders.bios = Some("boot/grub/bios.img");
-        loaders.hybrid = first_file(&["/usr/lib/grub/i386-pc/boot_hybrid.img"]);
+        loaders.hybrid = Some(Path::new(BIOS).join("boot_hybrid.img")).filter(|file| file.is_file());
     }
-    if let (Some(shim), Some(grub)) = (first_file(&SHIM), first_file(&SIGNED_GRUB)) {
-        let mok = first_file(&["/usr/lib/shim/mmx64.efi.signed", "/usr/lib/shim/mmx64.efi"]);
-        let mut files = vec![("BOOTX64.EFI", shim), ("grubx64.efi", grub)];
-        files.extend(mok.map(|mok| ("mmx64.efi", mok)));
+    if [SHIM, SIGNED_GRUB].iter().all(|file| Path::new(file).is_file()) {
+        let signed = [("BOOTX64.EFI", SHIM), ("grubx64.efi", SIGNED_GRUB), ("mmx64.efi", MOK_MANAGER)];
+        let present = signed.into_iter().filter(|(_, file)| Path::new(file).is_file());
+        let files: Vec<(&str, PathBuf)> = present.map(|(name, file)| (name, file.into())).collect();
         fat(&folder.join("efi.img"), scratch, &files)?;
         // By this file signed GRUBs of Debian know their medium.
         std::fs::create_dir_all(tree.join(".disk")).context("make .disk")?;
@@ -160,7 +142,7 @@ fn image(from: &str, format: &str, modules: &[&str], scratch: &Path, output: &Pa
     arguments.push(early.clone().into());
     arguments.push("-o".into());
     arguments.push(output.into());
-    arguments.extend(modules.iter().map(Into::into));
+    arguments.extend(MODULES.iter().chain(modules).map(Into::into));
     let made = GRUB.run(&arguments);
     std::fs::remove_file(&early).context("remove a draft")?;
     made

@@ -118,8 +118,8 @@ pub(crate) fn make(
     system.copy_out(MADE, output)
 }
 
-/// Where `headstart-live` lies on this machine: beside an installed program's libraries, or beside a program
-/// that was built.
+/// Where `headstart-live` lies on this machine: beside a program that was built, or where it is installed,
+/// which does not depend on where the program is.
 pub(crate) fn live_program() -> anyhow::Result<PathBuf> {
     let program = std::env::current_exe().context("find this program")?;
     let places = candidates(&program);
@@ -131,10 +131,9 @@ pub(crate) fn live_program() -> anyhow::Result<PathBuf> {
 
 fn candidates(program: &Path) -> Vec<PathBuf> {
     let folder = program.parent().unwrap_or(Path::new("/"));
-    let installed = folder.parent().map(|prefix| prefix.join("lib/headstart").join(LIVE_NAME));
     // Tests run from a folder below the one with the programs.
     let built = [Some(folder), folder.parent()].into_iter().flatten().map(|folder| folder.join(LIVE_NAME));
-    built.chain(installed).collect()
+    built.chain([LIVE.into()]).collect()
 }
 
 #[cfg(test)]
@@ -143,7 +142,7 @@ mod tests {
 
     #[test]
     fn the_program_is_installed_or_built() {
-        let installed = candidates(Path::new("/usr/bin/headstart"));
+        let installed = candidates(Path::new("/usr/local/bin/headstart"));
         assert!(installed.contains(&"/usr/lib/headstart/headstart-live".into()), "{installed:?}");
         let built = candidates(Path::new("/src/target/debug/deps/test"));
         assert!(built.contains(&"/src/target/debug/headstart-live".into()), "{built:?}");

@@ -21,8 +21,6 @@ use crate::{initrd, medium};
 
 /// What ISO 9660 has room for.
 const MOST_LABEL_CHARACTERS: usize = 32;
-/// Free space in the disk of an image that is built from a directory. Nothing is written to it.
-const FREE_BYTES: u64 = 0;
 
 /// A medium to be made.
 #[derive(Clone, Debug)]
@@ -185,7 +183,8 @@ fn directory(source: &ImageSource) -> Option<&Path> {
 fn place_image(spec: &IsoSpec, image: &Path, bar: &Bar) -> anyhow::Result<()> {
     if let Some(root) = directory(&spec.source) {
         let options = SourceOptions {
-            free_bytes: FREE_BYTES,
+            // Nothing is written to it.
+            free_bytes: 0,
             output: Some(image.to_owned()),
             ..SourceOptions::default()
         };
@@ -193,10 +192,9 @@ fn place_image(spec: &IsoSpec, image: &Path, bar: &Bar) -> anyhow::Result<()> {
         hs_build::build(&source, image, &BuildOptions::default(), &|step| progress::of_image(bar, step))?;
         return Ok(());
     }
-    let file = spec
-        .source
-        .file()
-        .context("an image from the network: bring it here first, by `headstart cache fill`")?;
+    let file = spec.source.file().context(
+        "an image at an address: download it first, or boot from the address itself (docs/LIVE.md)",
+    )?;
     // Opening it tells a file that is none.
     open_image(&spec.source)?;
     bar.spin("copying the image");

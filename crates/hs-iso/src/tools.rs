@@ -1,7 +1,6 @@
 //! Foreign programs that make parts of a medium.
 
 use std::ffi::OsStr;
-use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 
 use anyhow::{Context, bail};
@@ -52,11 +51,6 @@ impl Tool {
             false => bail!("{} is missing: install the package {}", self.name, self.package),
         }
     }
-}
-
-/// The first of these files that exists.
-pub(crate) fn first_file(candidates: &[&str]) -> Option<PathBuf> {
-    candidates.iter().map(Path::new).find(|path| path.is_file()).map(Path::to_owned)
 }
 
 #[cfg(test)]

@@ -250,6 +250,17 @@ pub fn escape_option(path: &Path, also: &[u8]) -> Vec<u8> {
     bytes
 }
 
+/// The options of an overlay of one lower layer.
+pub fn overlay_options(lower: &Path, upper: &Path, work: &Path) -> Vec<u8> {
+    let mut options = b"lowerdir=".to_vec();
+    options.extend(escape_option(lower, b":"));
+    options.extend(b",upperdir=");
+    options.extend(escape_option(upper, b""));
+    options.extend(b",workdir=");
+    options.extend(escape_option(work, b""));
+    options
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;

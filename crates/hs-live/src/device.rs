@@ -8,7 +8,6 @@ use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
 
 use anyhow::Context;
-use hs_image::FileKind;
 use rustix::mount::MountFlags;
 
 use crate::words::DeviceName;
@@ -17,6 +16,8 @@ use crate::words::DeviceName;
 const LOOK: Duration = Duration::from_millis(20);
 /// A device that gave an error may only be busy detecting its medium: it is asked again after so long.
 const ASK_AGAIN: Duration = Duration::from_millis(500);
+/// When a person is told what is waited for.
+const SAY_AFTER: Duration = Duration::from_secs(8);
 /// How long udev may take to examine a device. It reads two dozen places of it, and on a disc a prefetch
 /// between them costs a seek for each.
 const UDEV_PATIENCE: Duration = Duration::from_secs(3);
@@ -29,9 +30,9 @@ const UDEV: [&str; 3] = ["/usr/lib/systemd/systemd-udevd", "/lib/systemd/systemd
 const NO_MEDIA: [&str; 4] = ["ram", "loop", "zram", "fd"];
 
 /// What a device says of itself.
-#[derive(Clone, Debug, Default, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq)]
 struct Contents {
-    /// The driver of its file system; empty for an image that lies on the device itself.
+    /// The driver of its file system.
     file_system: &'static str,
     label: String,
     uuid: String,
@@ -42,7 +43,7 @@ struct Contents {
 pub struct FoundDevice {
     /// Its file below `/dev`.
     pub path: PathBuf,
-    /// The driver of its file system; empty when the device itself is an image.
+    /// The driver of its file system.
     pub file_system: &'static str,
 }
 
@@ -61,7 +62,7 @@ pub fn wait_for<T>(
     let began = Instant::now();
     let mut seen = SeenDevices::new();
     let (mut first, mut asked) = (None::<Instant>, Vec::new());
-    let mut refused = None;
+    let (mut refused, mut has_said) = (None, false);
     loop {
         seen.look();
         let found = seen.of(name);
@@ -71,7 +72,10 @@ pub fn wait_for<T>(
         if first.is_some_and(|first| first.elapsed() >= settle) && found != asked {
             match accept(&found) {
                 Ok(taken) => return Ok(taken),
-                Err(error) => refused = Some(error),
+                Err(error) => {
+                    log::warn!("{error:#}; waiting for another medium");
+                    refused = Some(error);
+                }
             }
             asked = found;
         }
@@ -79,6 +83,10 @@ pub fn wait_for<T>(
             return Err(refused.unwrap_or_else(|| {
                 anyhow::anyhow!("no device {name} after {} s; {}", patience.as_secs(), seen.list())
             }));
+        }
+        if !has_said && began.elapsed() >= SAY_AFTER {
+            has_said = true;
+            log::warn!("waiting for {name}, at most {} s; {}", patience.as_secs(), seen.list());
         }
         std::thread::sleep(LOOK);
     }
@@ -147,7 +155,6 @@ impl SeenDevices {
     fn list(&self) -> String {
         let one = |(path, read): (&PathBuf, &Result<Option<Contents>, Instant>)| {
             let what = match read {
-                Ok(Some(Contents { file_system: "", .. })) => "an image".to_owned(),
                 Ok(Some(contents)) => format!("{} {:?}", contents.file_system, contents.label),
                 Ok(None) => "nothing known".to_owned(),
                 Err(_) => "no medium, or unreadable".to_owned(),
@@ -162,7 +169,7 @@ impl SeenDevices {
 }
 
 impl Contents {
-    /// Recognises ISO 9660, ext2 to ext4, FAT, and an image; `None` for anything else.
+    /// Recognises ISO 9660, ext2 to ext4, and FAT; `None` for anything else.
     fn read(device: &impl FileExt) -> io::Result<Option<Self>> {
         // The volume descriptor of ISO 9660 lies at 32 KiB; everything else lies before.
         let mut bytes = vec![0; 0x8800];
@@ -199,7 +206,7 @@ impl Contents {
                 return Some(Self { file_system: "vfat", label: text(at(label, 11)?), uuid });
             }
         }
-        (FileKind::of(bytes) == FileKind::Image).then(Self::default)
+        None
     }
 }
 

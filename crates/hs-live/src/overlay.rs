@@ -4,7 +4,7 @@ use std::path::Path;
 use std::time::Duration;
 
 use anyhow::{Context, bail};
-use hs_linux::mounts::escape_option;
+use hs_linux::mounts::overlay_options;
 use rustix::mount::MountFlags;
 
 use crate::device;
@@ -53,13 +53,8 @@ pub fn mount(
     // The overlay's own root has the permissions of the upper one.
     let permissions = lower.metadata().context("look at the image's root")?.permissions();
     std::fs::set_permissions(&upper, permissions).context("set up the overlay")?;
-    let mut data = b"lowerdir=".to_vec();
-    data.extend(escape_option(lower, b":"));
-    data.extend(b",upperdir=");
-    data.extend(escape_option(&upper, b""));
-    data.extend(b",workdir=");
-    data.extend(escape_option(&work, b""));
-    let data = std::ffi::CString::new(data).context("paths of the overlay")?;
+    let data =
+        std::ffi::CString::new(overlay_options(lower, &upper, &work)).context("paths of the overlay")?;
     rustix::mount::mount("headstart", new_root, "overlay", MountFlags::empty(), Some(data.as_c_str()))
         .with_context(|| format!("mount the root at {}", new_root.display()))
 }

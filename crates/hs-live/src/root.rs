@@ -71,9 +71,6 @@ fn on_device(base: &Path, name: &DeviceName, trust: &str, words: &Words) -> anyh
     let found = device::wait_for(name, words.wait, settle, |candidates| {
         choose(base, candidates, name, trust, words)
     })?;
-    if found.file_system.is_empty() {
-        return Ok(format!("{}{trust}", found.path.display()));
-    }
     device::mount(&found, &medium(base), false)?;
     Ok(format!("{}{}{trust}", private_root::MEDIUM, words.image_path))
 }
@@ -120,9 +117,6 @@ fn digest_on(base: &Path, found: &FoundDevice, trust: &str, words: &Words) -> an
         let source = ImageSource::parse(path.as_ref(), &server::remote(words))?;
         Ok(open_image(&source)?.image_digest().to_string())
     };
-    if found.file_system.is_empty() {
-        return open(format!("{}{trust}", found.path.display()));
-    }
     let medium = medium(base);
     device::mount(found, &medium, false)?;
     let image = medium.join(&words.image_path[1..]);

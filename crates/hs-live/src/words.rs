@@ -59,7 +59,7 @@ impl fmt::Display for DeviceName {
 /// Where the image is.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum RootPlace {
-    /// On a device: the device itself is the image, or it has a file system with the image in it.
+    /// In the file system on a device.
     Device {
         /// The device.
         name: DeviceName,

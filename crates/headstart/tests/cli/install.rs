@@ -72,6 +72,11 @@ fn what_is_installed_can_be_removed() {
         "usr/share/fish/vendor_completions.d/headstart.fish",
         "usr/lib/systemd/system/headstart@.service",
         "usr/lib/systemd/system/headstart-serve@.service",
+        "usr/lib/headstart/headstart-live",
+        "usr/lib/dracut/modules.d/90headstart/module-setup.sh",
+        "usr/share/initramfs-tools/hooks/headstart",
+        "usr/share/initramfs-tools/scripts/headstart",
+        "usr/share/initramfs-tools/scripts/init-top/headstart",
         "sbin/mount.headstart",
         "sbin/umount.fuse.headstart",
     ] {

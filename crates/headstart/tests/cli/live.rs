@@ -262,9 +262,10 @@ fn what_is_wrong_with_a_medium_is_said() {
     let whole = fs::read(live.file("bios.iso")).expect("read");
     fs::write(&cut, &whole[..whole.len() / 2 / 2048 * 2048]).expect("written");
     let drives = [drive(1, &cut.display().to_string(), "readonly=on,")];
-    let mut machine = live.start(&right, &words(&drives));
+    let mut machine = live.start(&format!("{right} headstart.wait=3"), &words(&drives));
     let said = machine.wait_for_any(&[given_up, "login: "]);
-    assert!(said.contains(given_up) && said.contains("headstart-live:"), "{said}");
+    assert!(said.contains("headstart-live: LABEL=HEADSTART has not the image: /dev/vda: "), "{said}");
+    assert!(said.contains("root.hsi") && said.contains(given_up), "{said}");
 }
 
 #[test]
@@ -287,6 +288,43 @@ fn a_medium_checks_itself() {
     let mut machine = live.start(&check, &words(&drives));
     let said = machine.wait_for("cannot be mounted from a headstart image");
     assert!(said.contains("/medium/headstart/root.hsi"), "{said}");
+}
+
+#[test]
+fn a_machine_records_its_start_and_the_next_one_is_prefetched() {
+    let Some(live) = live() else { return };
+    let scene = Scene::new();
+    let keep = scene.arg("keep");
+    fs::File::create(&keep).and_then(|file| file.set_len(64 << 20)).expect("a disk");
+    command("mkfs.ext4", &["-q", "-L", "KEEP", &keep]);
+    let record = "headstart.record=LABEL=KEEP headstart.record-for=30";
+    let drives = [drive(1, &live.file("bios.iso"), "readonly=on,"), drive(2, &keep, "")];
+    let root = format!("root=headstart:LABEL=HEADSTART#{} {record}", live.name);
+    let mut machine = live.start(&root, &words(&drives));
+    machine.log_in();
+    machine.ran("until ls /run/initramfs/headstart/record/*.hsp; do sleep 1; done; sync");
+    drop(machine);
+    let (profile, fast) = (scene.arg("boot.hsp"), scene.arg("fast.hsi"));
+    command("debugfs", &["-R", &format!("dump headstart-boot.hsp {profile}"), &keep]);
+    let recorded = run(["inspect", &profile, "--json"]).ok().json();
+    assert!(recorded["reads"].as_u64() > Some(500) && recorded["files"].as_u64() > Some(50), "{recorded}");
+    run(["optimize", &live.file("root.hsi"), "-p", &profile, "-o", &fast, "--codec", "zstd:1"]).ok();
+    let made = run(["inspect", &fast, "--json"]).ok().json();
+    let iso = scene.arg("fast.iso");
+    let kernel = ["--kernel", &live.file("vmlinuz"), "--initrd", &live.file("initrd.img")];
+    run([&["iso", &fast, "-o", &iso], &kernel[..]].concat()).ok();
+    let drives = [drive(1, &iso, "readonly=on,")];
+    let root = format!("root=headstart:/dev/vda#{}", made["image_digest"].as_str().expect("a name"));
+    let mut machine = live.start(&root, &words(&drives));
+    machine.log_in();
+    let ask = "perl -MSocket -e 'socket(S,PF_UNIX,SOCK_STREAM,0);connect(S,sockaddr_un($ARGV[0]));print <S>'";
+    let status = machine.ran(&format!("{ask} $(ls /run/headstart/*.sock | tail -n 1)"));
+    let at = status.find('{').unwrap_or_else(|| panic!("no object: {status}"));
+    let status: serde_json::Value = serde_json::from_str(&status[at..]).expect("JSON");
+    let hot_bytes = made["hot_segments"][0]["hot_bytes"].as_u64();
+    let prefetched = status["prefetch"]["bytes"].as_u64();
+    assert!(hot_bytes > Some(1 << 20) && prefetched >= hot_bytes, "{hot_bytes:?} {status}");
+    assert!(made["hints"].as_u64() > Some(0), "{made}");
 }
 
 #[test]

@@ -5,12 +5,12 @@ mod rules;
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use hs_units::{BLOCK_BYTES, Lba};
+use hs_units::{BLOCK_BYTES, ByteRange, Lba, MemorySample};
 use proptest::prelude::*;
 
 use super::*;
 use crate::PrefetchConfig;
-use crate::queue::Class;
+use crate::queue::{Class, ClientKey};
 
 /// Blocks of a window, windows of a page of the index, and windows.
 const WINDOW_BLOCKS: u64 = 4;

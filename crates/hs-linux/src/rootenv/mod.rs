@@ -38,7 +38,7 @@ use rustix::io::Errno;
 use rustix::mount::{MountFlags, MountPropagationFlags, UnmountFlags};
 
 use crate::LinuxError;
-use crate::mounts::escape_option;
+use crate::mounts::overlay_options;
 
 pub use confinement::{Confinement, JailUser};
 pub use init::init_main;
@@ -149,12 +149,7 @@ impl RootEnv {
         // The overlay's own root directory takes over the permissions of the upper one.
         let permissions = fs::metadata(&lower).map_err(io("look at", &lower))?.permissions();
         fs::set_permissions(&upper, permissions).map_err(io("set up", &upper))?;
-        let mut data = b"lowerdir=".to_vec();
-        data.extend(escape_option(&lower, b":"));
-        data.extend(b",upperdir=");
-        data.extend(escape_option(&upper, b""));
-        data.extend(b",workdir=");
-        data.extend(escape_option(&work, b""));
+        let mut data = overlay_options(&lower, &upper, &work);
         if in_user_namespace() {
             // There, overlay must keep its notes where users may write.
             data.extend(b",userxattr");
