@@ -41,6 +41,16 @@ impl Live {
         self.folder.join(name).display().to_string()
     }
 
+    fn image(&self) -> Vec<u8> {
+        fs::read(self.file("root.hsi")).expect("read")
+    }
+
+    /// Where the image lies in these bytes of a medium.
+    fn image_in(&self, medium: &[u8]) -> usize {
+        let image = self.image();
+        medium.windows(64).position(|window| window == &image[..64]).expect("the image is on it")
+    }
+
     /// A machine whose kernel and initramfs QEMU loads, which is quicker than a boot loader.
     fn start(&self, words: &str, devices: &[&str]) -> Machine {
         let (kernel, initrd) = (self.file("vmlinuz"), self.file("initrd.img"));
@@ -257,15 +267,20 @@ fn what_is_wrong_with_a_medium_is_said() {
     assert!(said.contains("hold different images"), "{said}");
     let mut machine = live.start(&right, &words(&both));
     machine.wait_for("login: ");
-    // A medium that is cut short.
-    let cut = scene.path("cut.iso");
-    let whole = fs::read(live.file("bios.iso")).expect("read");
-    fs::write(&cut, &whole[..whole.len() / 2 / 2048 * 2048]).expect("written");
-    let drives = [drive(1, &cut.display().to_string(), "readonly=on,")];
-    let mut machine = live.start(&format!("{right} headstart.wait=3"), &words(&drives));
-    let said = machine.wait_for_any(&[given_up, "login: "]);
-    assert!(said.contains("headstart-live: LABEL=HEADSTART has not the image: /dev/vda: "), "{said}");
-    assert!(said.contains("root.hsi") && said.contains(given_up), "{said}");
+    // A medium that is cut short, before the image and in it.
+    let (cut, mut bytes) = (scene.path("cut.iso"), fs::read(live.file("bios.iso")).expect("read"));
+    let at = live.image_in(&bytes);
+    for (len, why) in
+        [(at + live.image().len() / 2, "cannot read "), (at, "LABEL=HEADSTART has not the image: /dev/vda: ")]
+    {
+        bytes.truncate(len / 4096 * 4096);
+        fs::write(&cut, &bytes).expect("written");
+        let drives = [drive(1, &cut.display().to_string(), "readonly=on,")];
+        let mut machine = live.start(&format!("{right} headstart.wait=3"), &words(&drives));
+        let said = machine.wait_for_any(&[given_up, "login: "]);
+        assert!(said.contains(&format!("headstart-live: {why}")), "{said}");
+        assert!(said.contains("root.hsi") && said.contains(given_up), "{said}");
+    }
 }
 
 #[test]
@@ -280,9 +295,8 @@ fn a_medium_checks_itself() {
     // One byte of the image is another.
     let damaged = scene.path("damaged.iso");
     let mut bytes = fs::read(live.file("bios.iso")).expect("read");
-    let image = fs::read(live.file("root.hsi")).expect("read");
-    let at = bytes.windows(64).position(|window| window == &image[..64]).expect("the image is on it");
-    bytes[at + image.len() / 2] ^= 1;
+    let middle = live.image_in(&bytes) + live.image().len() / 2;
+    bytes[middle] ^= 1;
     fs::write(&damaged, &bytes).expect("written");
     let drives = [drive(1, &damaged.display().to_string(), "readonly=on,")];
     let mut machine = live.start(&check, &words(&drives));
