@@ -35,6 +35,10 @@ const INITRAMFS_TOOLS: [Shipped; 3] = [
     ),
 ];
 
+/// A hook that leaves out what a medium does not need.
+const MEDIUM_HOOK: Shipped =
+    ("/etc/initramfs-tools/hooks/headstart-medium", include_bytes!("medium-hook.sh"), 0o755);
+
 /// The module of dracut, as in the package.
 const DRACUT: [Shipped; 6] = [
     dracut("module-setup.sh", include_bytes!("../../../dist/dracut/90headstart/module-setup.sh")),
@@ -44,6 +48,13 @@ const DRACUT: [Shipped; 6] = [
     dracut("mount.headstart", include_bytes!("../../../dist/dracut/90headstart/mount.headstart")),
     dracut("headstart-generator", include_bytes!("../../../dist/dracut/90headstart/headstart-generator")),
 ];
+/// The quicker of the compressors to unpack.
+const ZSTD: &str = "/usr/bin/zstd";
+/// initramfs-tools takes the level from its configuration.
+const INITRAMFS_TOOLS_COMPRESSION: &str = "/etc/initramfs-tools/conf.d/headstart";
+/// What dracut leaves out where no root comes from the network: parts of its own, and drivers.
+const UNNEEDED_MODULES: &str = "network network-legacy network-manager nfs iscsi fcoe nbd cifs";
+const UNNEEDED_DRIVERS: &str = "btrfs ceph cifs f2fs nfs nfsv4 sunrpc xfs";
 /// Where dracut looks for it.
 const DRACUT_MODULE: &str = "/usr/lib/dracut/modules.d/90headstart";
 
@@ -79,12 +90,21 @@ impl Generator {
     }
 }
 
+/// Which initramfs is made.
+#[derive(Clone, Copy, Debug, Default)]
+pub struct InitrdKind {
+    /// What makes it; what the system has when `None`.
+    pub generator: Option<Generator>,
+    /// With what a root at an address needs. Without, it is half as large.
+    pub has_network: bool,
+}
+
 /// Makes the initramfs for this kernel; `live` is the program on this machine. It is written to `output`.
 pub(crate) fn make(
     system: &System,
     version: &str,
     live: &Path,
-    generator: Option<Generator>,
+    kind: &InitrdKind,
     output: &Path,
 ) -> anyhow::Result<()> {
     let program = std::fs::read(live).with_context(|| format!("read {}", live.display()))?;
@@ -93,22 +113,37 @@ pub(crate) fn make(
         "headstart-live of this machine does not run in that system, whose C library is older: install the \
          package headstart there, or build it on a system as old",
     )?;
-    let generator = match generator {
+    let generator = match kind.generator {
         Some(asked) if asked.is_in(system) => asked,
         Some(asked) => bail!("the system has no {}: install it there", asked.program()),
         None => Generator::of(system).context(
             "the system has neither initramfs-tools nor dracut: install one there, or give --kernel and --initrd",
         )?,
     };
-    let (folder, files, command): (String, &[Shipped], Vec<&str>) = match generator {
+    let mut command: Vec<&str>;
+    let (folder, files): (String, &[Shipped]) = match generator {
         Generator::InitramfsTools => {
-            (String::new(), &INITRAMFS_TOOLS, vec!["mkinitramfs", "-o", MADE, version])
+            command = vec!["mkinitramfs", "-o", MADE, version];
+            if system.has(ZSTD) {
+                system.write(INITRAMFS_TOOLS_COMPRESSION, b"COMPRESS=zstd\nCOMPRESSLEVEL=19\n", 0o644)?;
+            }
+            if !kind.has_network {
+                let (path, bytes, mode) = MEDIUM_HOOK;
+                system.write(path, bytes, mode)?;
+            }
+            (String::new(), &INITRAMFS_TOOLS)
         }
-        Generator::Dracut => (
-            format!("{DRACUT_MODULE}/"),
-            &DRACUT,
-            vec!["dracut", "--force", "--no-hostonly", "--add", "headstart", "--kver", version, MADE],
-        ),
+        Generator::Dracut => {
+            command = vec!["dracut", "--force", "--no-hostonly", "--add", "headstart", "--kver", version];
+            if system.has(ZSTD) {
+                command.push("--zstd");
+            }
+            if !kind.has_network {
+                command.extend(["--omit", UNNEEDED_MODULES, "--omit-drivers", UNNEEDED_DRIVERS]);
+            }
+            command.push(MADE);
+            (format!("{DRACUT_MODULE}/"), &DRACUT)
+        }
     };
     for (path, bytes, mode) in files {
         system.write(&format!("{folder}{path}"), bytes, *mode)?;
@@ -150,7 +185,7 @@ mod tests {
 
     #[test]
     fn shipped_files_are_scripts() {
-        for (path, bytes, _) in INITRAMFS_TOOLS.iter().chain(&DRACUT) {
+        for (path, bytes, _) in INITRAMFS_TOOLS.iter().chain(&DRACUT).chain([&MEDIUM_HOOK]) {
             assert!(bytes.starts_with(b"#"), "{path}");
         }
     }

@@ -14,7 +14,7 @@ use hs_start::progress;
 use serde::Serialize;
 
 use crate::boot_loader::{self, Menu};
-use crate::initrd::Generator;
+use crate::initrd::InitrdKind;
 use crate::system::{System, SystemPlace, kernel_path};
 use crate::tools::{MCOPY, MKFS_FAT, XORRISO};
 use crate::{initrd, medium};
@@ -37,10 +37,12 @@ pub struct IsoSpec {
     pub kernel: Option<(PathBuf, PathBuf)>,
     /// The program headstart-live, when it is not the installed one.
     pub live: Option<PathBuf>,
-    /// What makes the initramfs; what the system has when `None`.
-    pub generator: Option<Generator>,
+    /// Which initramfs is made.
+    pub initrd_kind: InitrdKind,
     /// How long the boot menu waits, in seconds.
     pub timeout_s: u32,
+    /// Bytes of the disc to fill.
+    pub disc_bytes: Option<u64>,
 }
 
 /// What was made.
@@ -98,6 +100,9 @@ pub fn make(spec: &IsoSpec, quiet: bool) -> anyhow::Result<Made> {
     let title = spec.label.replace('_', " ");
     let menu = Menu { title: &title, words: &command_line, timeout_s: spec.timeout_s };
     let loaders = boot_loader::install(&tree, &scratch, &menu)?;
+    if let Some(disc) = spec.disc_bytes {
+        medium::fill(&tree, disc)?;
+    }
     bar.spin("writing the medium");
     let draft = work.path().join("medium.iso");
     medium::write(&tree, &spec.label, &loaders, &draft)?;
@@ -170,7 +175,7 @@ fn kernel(spec: &IsoSpec, tree: &Path, work: &Path, bar: &Bar) -> anyhow::Result
     needed.extend(hs_start::remote::place_here(&spec.source));
     let system = System::open(&place, &needed)?;
     let version = system.kernel_version()?;
-    initrd::make(&system, &version, &live, spec.generator, &tree.join("boot/initrd.img"))?;
+    initrd::make(&system, &version, &live, &spec.initrd_kind, &tree.join("boot/initrd.img"))?;
     system.copy_out(&kernel_path(&version), &tree.join("boot/vmlinuz"))?;
     Ok(Some(version))
 }
@@ -213,8 +218,9 @@ mod tests {
             append: vec!["quiet".to_owned()],
             kernel: None,
             live: None,
-            generator: None,
+            initrd_kind: InitrdKind::default(),
             timeout_s: 1,
+            disc_bytes: None,
         }
     }
 

@@ -18,5 +18,5 @@ mod medium;
 mod system;
 mod tools;
 
-pub use initrd::Generator;
+pub use initrd::{Generator, InitrdKind};
 pub use iso::{IsoSpec, Made, make};

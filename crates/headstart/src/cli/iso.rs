@@ -4,6 +4,7 @@ use std::path::PathBuf;
 
 use clap::{Args, ValueEnum};
 use hs_iso::Generator;
+use hs_units::ByteSize;
 
 use super::image::ImageArg;
 
@@ -25,9 +26,16 @@ pub(crate) struct Iso {
     /// How long the boot menu waits.
     #[arg(long, value_name = "SECONDS", default_value = "2")]
     pub timeout: u32,
+    /// Fill a disc of this size, so that all that is read lies at its outer edge, where a drive reads faster.
+    #[arg(long, value_name = "SIZE")]
+    pub disc: Option<ByteSize>,
     /// What makes the initramfs. Default: initramfs-tools if the system has it, else dracut.
     #[arg(long, value_enum, value_name = "TOOL", conflicts_with = "initrd")]
     pub initramfs: Option<Initramfs>,
+    /// Put drivers and programs for the network into the initramfs, so that it can also take a root from an
+    /// address. It is twice as large then.
+    #[arg(long, conflicts_with = "initrd")]
+    pub network: bool,
     /// The kernel, with --initrd. Default: the newest in /boot of the system.
     #[arg(long, value_name = "FILE", requires = "initrd")]
     pub kernel: Option<PathBuf>,

@@ -1,6 +1,6 @@
 //! `headstart iso`
 
-use hs_iso::IsoSpec;
+use hs_iso::{InitrdKind, IsoSpec};
 use hs_output::show;
 use hs_units::ByteSize;
 
@@ -16,8 +16,9 @@ pub(crate) fn run(args: &Iso, quiet: bool) -> anyhow::Result<()> {
         append: args.append.clone(),
         kernel: args.kernel.clone().zip(args.initrd.clone()),
         live: args.live.clone(),
-        generator: args.initramfs.map(Into::into),
+        initrd_kind: InitrdKind { generator: args.initramfs.map(Into::into), has_network: args.network },
         timeout_s: args.timeout,
+        disc_bytes: args.disc.map(|size| size.0),
     };
     let made = hs_iso::make(&spec, quiet)?;
     if args.json {

@@ -53,7 +53,12 @@ impl Live {
 
     /// A machine whose kernel and initramfs QEMU loads, which is quicker than a boot loader.
     fn start(&self, words: &str, devices: &[&str]) -> Machine {
-        let (kernel, initrd) = (self.file("vmlinuz"), self.file("initrd.img"));
+        self.start_with("initrd.img", words, devices)
+    }
+
+    /// The same with this initramfs.
+    fn start_with(&self, initrd: &str, words: &str, devices: &[&str]) -> Machine {
+        let (kernel, initrd) = (self.file("vmlinuz"), self.file(initrd));
         let words = format!("{CONSOLE} {words}");
         let arguments = [&["-kernel", &kernel, "-initrd", &initrd, "-append", &words], devices].concat();
         Machine::start("512M", arguments)
@@ -91,16 +96,20 @@ fn make() -> Live {
             ["iso", &image, "-o", &file(name), "--live", &live, "--json", "--append", "console=ttyS0"];
         run([&flags[..], more].concat()).ok().json()
     };
-    let made = iso("bios.iso", &["--timeout", "0", "--append", "no_timer_check"]);
+    let quick = ["--timeout", "0", "--append", "no_timer_check"];
+    let made = iso("bios.iso", &quick);
     assert!(made["bios"] == true && made["uefi"] == true, "{made}");
-    let extract = ["-osirrox", "on", "-indev", &file("bios.iso")];
-    let files =
-        ["-extract", "/boot/vmlinuz", &file("vmlinuz"), "-extract", "/boot/initrd.img", &file("initrd.img")];
-    for name in ["vmlinuz", "initrd.img"] {
-        let _ = fs::remove_file(file(name));
-    }
-    command("xorriso", &[&extract[..], &files].concat());
-    iso("dracut.iso", &["--timeout", "0", "--append", "no_timer_check", "--initramfs", "dracut"]);
+    iso("dracut.iso", &[&quick[..], &["--initramfs", "dracut"]].concat());
+    let large = iso("network.iso", &[&quick[..], &["--network"]].concat());
+    assert!(large["initrd_bytes"].as_u64() > made["initrd_bytes"].as_u64(), "{large} {made}");
+    let extract = |medium: &str, from: &str, to: &str| {
+        let _ = fs::remove_file(file(to));
+        command("xorriso", &["-osirrox", "on", "-indev", &file(medium), "-extract", from, &file(to)]);
+    };
+    extract("bios.iso", "/boot/vmlinuz", "vmlinuz");
+    extract("bios.iso", "/boot/initrd.img", "initrd.img");
+    extract("network.iso", "/boot/initrd.img", "network.img");
+    fs::remove_file(file("network.iso")).expect("removed");
     let name = made["image_digest"].as_str().expect("a name").to_owned();
     Live { folder, name }
 }
@@ -216,7 +225,7 @@ fn an_image_on_a_web_server_is_a_root() {
     // QEMU's own network has this machine at this address.
     let address = format!("http://10.0.2.2:{}/root.hsi", nginx.port);
     let named = format!("ip=dhcp root=headstart:{address}#{}", live.name);
-    let mut machine = live.start(&named, &net);
+    let mut machine = live.start_with("network.img", &named, &net);
     machine.log_in();
     assert!(machine.ran("cat /proc/mounts").contains("headstart / overlay"));
     let root = Path::new(env!("CARGO_TARGET_TMPDIR")).join("live-root");
@@ -225,12 +234,13 @@ fn an_image_on_a_web_server_is_a_root() {
     drop(machine);
     // A server that is down: the machine says so, and ends its wait.
     let down = address.replace(&format!(":{}", nginx.port), ":1");
-    let mut machine = live.start(&format!("ip=dhcp root=headstart:{down}#{}", live.name), &net);
+    let mut machine =
+        live.start_with("network.img", &format!("ip=dhcp root=headstart:{down}#{}", live.name), &net);
     let said = machine.wait_for("cannot be mounted from a headstart image");
     assert!(said.contains("10.0.2.2:1"), "{said}");
     drop(machine);
     // An address alone proves nothing.
-    let mut machine = live.start(&format!("ip=dhcp root=headstart:{address}"), &net);
+    let mut machine = live.start_with("network.img", &format!("ip=dhcp root=headstart:{address}"), &net);
     machine.wait_for_any(&["#hs1-", "--insecure"]);
     machine.wait_for("cannot be mounted from a headstart image");
 }
