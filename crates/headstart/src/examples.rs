@@ -147,7 +147,14 @@ const EXAMPLES: &[(&str, &[&str])] = &[
             "headstart export fast.hsi -o disk.qcow2 --format qcow2 --compress",
         ],
     ),
-    ("inspect", &["headstart inspect fast.hsi", "headstart inspect start.hsp --csv >reads.csv"]),
+    (
+        "inspect",
+        &[
+            "headstart inspect fast.hsi",
+            "headstart inspect start.hsp --csv >reads.csv",
+            "headstart inspect start.hsp --layers root.hsi",
+        ],
+    ),
     ("verify", &["headstart verify fast.hsi", "headstart verify disk.hsi --against disk.raw"]),
     (
         "lab disk",

@@ -35,9 +35,13 @@ const INITRAMFS_TOOLS: [Shipped; 3] = [
     ),
 ];
 
-/// A hook that leaves out what a medium does not need.
-const MEDIUM_HOOK: Shipped =
-    ("/etc/initramfs-tools/hooks/headstart-medium", include_bytes!("medium-hook.sh"), 0o755);
+/// A hook that runs after those of all packages, and leaves out drivers.
+const LAST_HOOK: &str = "/etc/initramfs-tools/hooks/headstart-drivers";
+/// Drivers that a start does not need: udev loads those of graphics from the root.
+const UNNEEDED: &str = "drivers/block/drbd drivers/gpu drivers/infiniband drivers/nvme/target drivers/target \
+    fs/9p fs/afs fs/btrfs fs/ceph fs/f2fs fs/gfs2 fs/jfs fs/ocfs2 fs/reiserfs fs/smb fs/xfs net/9p net/ceph";
+/// Those that a start from a medium does not need.
+const UNNEEDED_NETWORK: &str = "drivers/net fs/lockd fs/nfs fs/nfs_common net/sunrpc";
 
 /// The module of dracut, as in the package.
 const DRACUT: [Shipped; 6] = [
@@ -95,7 +99,7 @@ impl Generator {
 pub struct InitrdKind {
     /// What makes it; what the system has when `None`.
     pub generator: Option<Generator>,
-    /// With what a root at an address needs. Without, it is half as large.
+    /// With what a root at an address needs. Without, it is smaller.
     pub has_network: bool,
 }
 
@@ -127,10 +131,7 @@ pub(crate) fn make(
             if system.has(ZSTD) {
                 system.write(INITRAMFS_TOOLS_COMPRESSION, b"COMPRESS=zstd\nCOMPRESSLEVEL=19\n", 0o644)?;
             }
-            if !kind.has_network {
-                let (path, bytes, mode) = MEDIUM_HOOK;
-                system.write(path, bytes, mode)?;
-            }
+            system.write(LAST_HOOK, last_hook(kind.has_network).as_bytes(), 0o755)?;
             (String::new(), &INITRAMFS_TOOLS)
         }
         Generator::Dracut => {
@@ -151,6 +152,16 @@ pub(crate) fn make(
     let said = system.run(&command)?;
     log::info!("{}", said.trim_end());
     system.copy_out(MADE, output)
+}
+
+/// The hook's text.
+fn last_hook(has_network: bool) -> String {
+    let network = if has_network { "" } else { UNNEEDED_NETWORK };
+    let rest = "lib/modules/$version/kernel/$folder";
+    format!(
+        "#!/bin/sh\n[ \"$1\" != prereqs ] || exit 0\nfor folder in {UNNEEDED} {network}; do\n  \
+         rm -rf \"${{DESTDIR:?}}/{rest}\" \"$DESTDIR/usr/{rest}\"\ndone\n"
+    )
 }
 
 /// Where `headstart-live` lies on this machine: beside a program that was built, or where it is installed,
@@ -185,7 +196,7 @@ mod tests {
 
     #[test]
     fn shipped_files_are_scripts() {
-        for (path, bytes, _) in INITRAMFS_TOOLS.iter().chain(&DRACUT).chain([&MEDIUM_HOOK]) {
+        for (path, bytes, _) in INITRAMFS_TOOLS.iter().chain(&DRACUT) {
             assert!(bytes.starts_with(b"#"), "{path}");
         }
     }

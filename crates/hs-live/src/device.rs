@@ -117,6 +117,8 @@ impl SeenDevices {
     }
 
     fn look(&mut self) {
+        // Another medium may come under a name that was free again.
+        self.read.retain(|path, _| path.exists());
         for entry in std::fs::read_dir("/sys/class/block").into_iter().flatten().flatten() {
             let name = entry.file_name();
             let Some(name) = name.to_str() else { continue };

@@ -17,6 +17,7 @@
 #![forbid(unsafe_code)]
 
 pub mod device;
+pub mod keeper;
 pub mod overlay;
 pub mod private_root;
 pub mod root;

@@ -10,7 +10,7 @@ use rustix::mount::{UnmountFlags, unmount};
 
 use crate::device::{self, FoundDevice};
 use crate::words::{DeviceName, RootPlace, Words};
-use crate::{overlay, private_root, server, verify};
+use crate::{keeper, overlay, private_root, server, verify};
 
 /// What came of it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -50,6 +50,9 @@ pub fn mount(base: &Path, new_root: &Path, command_line: &str) -> anyhow::Result
         device::mount(&device, &base.join(&private_root::RECORD[1..]), true)?;
     }
     let served = server::start(base, &image, command_line)?;
+    if matches!(words.place, RootPlace::Device { .. }) {
+        keeper::start(base, command_line)?;
+    }
     let inside = |path: &str| base.join(path.trim_start_matches('/'));
     overlay::mount(
         &words.overlay,
@@ -66,7 +69,12 @@ const SETTLE: Duration = Duration::from_secs(1);
 
 /// Waits for the device, and mounts its file system, if it has one. Gives the image as seen from the server's
 /// root.
-fn on_device(base: &Path, name: &DeviceName, trust: &str, words: &Words) -> anyhow::Result<String> {
+pub(crate) fn on_device(
+    base: &Path,
+    name: &DeviceName,
+    trust: &str,
+    words: &Words,
+) -> anyhow::Result<String> {
     let settle = if trust.is_empty() { SETTLE } else { Duration::ZERO };
     let found = device::wait_for(name, words.wait, settle, |candidates| {
         choose(base, candidates, name, trust, words)
@@ -75,7 +83,7 @@ fn on_device(base: &Path, name: &DeviceName, trust: &str, words: &Words) -> anyh
     Ok(format!("{}{}{trust}", private_root::MEDIUM, words.image_path))
 }
 
-fn medium(base: &Path) -> PathBuf {
+pub(crate) fn medium(base: &Path) -> PathBuf {
     base.join(&private_root::MEDIUM[1..])
 }
 

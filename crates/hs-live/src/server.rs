@@ -48,16 +48,8 @@ pub struct ServedRoot {
 /// # Errors
 /// When it does not serve. It has said why on standard error.
 pub fn start(base: &Path, image: &str, command_line: &str) -> anyhow::Result<ServedRoot> {
-    let outside = rustix::fs::open("/", OFlags::PATH | OFlags::DIRECTORY | OFlags::CLOEXEC, Mode::empty())
-        .context("open the root")?;
-    rustix::process::chroot(base).with_context(|| format!("enter {}", base.display()))?;
-    let started = rustix::process::chdir("/").map_err(anyhow::Error::from).and_then(|()| {
-        let mut command = Command::new("/proc/self/exe");
-        command.arg0(NAME).args([COMMAND, image, command_line]).stdin(Stdio::null());
-        Ok(command.stdout(Stdio::piped()).spawn()?)
-    });
-    rustix::process::fchdir(&outside).context("leave the server's root")?;
-    rustix::process::chroot(".").context("leave the server's root")?;
+    let mut server = inside(&[COMMAND, image, command_line]);
+    let started = in_root(base, || Ok(server.stdout(Stdio::piped()).spawn()?));
     let output = started.context("start the server")?.wait_with_output().context("wait for the server")?;
     if !output.status.success() {
         bail!("the image cannot be served: {}", output.status);
@@ -66,6 +58,24 @@ pub fn start(base: &Path, image: &str, command_line: &str) -> anyhow::Result<Ser
         serde_json::from_slice(&output.stdout).context("understand the server's report")?;
     let disk_digest = report["disk_digest"].as_str().unwrap_or_default().to_owned();
     Ok(ServedRoot { disk_digest })
+}
+
+/// This program, to be started again under a name that a shutdown leaves alone.
+pub(crate) fn inside(arguments: &[&str]) -> Command {
+    let mut command = Command::new("/proc/self/exe");
+    command.arg0(NAME).args(arguments).stdin(Stdio::null());
+    command
+}
+
+/// Does something in the root at `base`.
+pub(crate) fn in_root<T>(base: &Path, act: impl FnOnce() -> anyhow::Result<T>) -> anyhow::Result<T> {
+    let outside = rustix::fs::open("/", OFlags::PATH | OFlags::DIRECTORY | OFlags::CLOEXEC, Mode::empty())
+        .context("open the root")?;
+    rustix::process::chroot(base).with_context(|| format!("enter {}", base.display()))?;
+    let done = rustix::process::chdir("/").map_err(anyhow::Error::from).and_then(|()| act());
+    rustix::process::fchdir(&outside).context("leave the server's root")?;
+    rustix::process::chroot(".").context("leave the server's root")?;
+    done
 }
 
 /// Flags that this program adds when it starts itself again.

@@ -5,24 +5,22 @@
 //! (`POSIX_FADV_SEQUENTIAL` doubles Linux's read-ahead) belongs to the open file, whatever
 //! range is given, and random reads should not inherit it.
 
-use std::fs::{self, File};
-use std::io::{self, ErrorKind, Seek, SeekFrom};
+use std::fs;
+use std::io::ErrorKind;
 use std::ops::ControlFlow;
-use std::os::unix::fs::{FileExt, FileTypeExt, MetadataExt};
+use std::os::unix::fs::{FileExt, FileTypeExt};
 use std::path::Path;
 
 use hs_units::ByteRange;
-use rustix::fs::Advice;
 
+use crate::open_file::{OpenFile, describe, measure};
 use crate::{Sink, Store, StoreError};
 
 /// A file or a block device, opened for reading.
 #[derive(Debug)]
 pub struct FileStore {
     name: String,
-    len: u64,
-    random: File,
-    sequential: File,
+    file: OpenFile,
 }
 
 impl FileStore {
@@ -47,61 +45,42 @@ impl FileStore {
         if !kind.is_file() && !kind.is_block_device() {
             return Err(StoreError::NotAFile { path: name, kind: describe(kind) });
         }
-        let random = File::open(path).map_err(failed)?;
-        let len = measure(&random).map_err(failed)?;
-        let sequential = open_again(path, &random).map_err(failed)?;
-        // Only advice: a file system that knows no advice is not an error.
-        let _ = rustix::fs::fadvise(&sequential, 0, None, Advice::Sequential);
-        Ok(Self { name, len, random, sequential })
+        let file = OpenFile::open(path).map_err(failed)?;
+        Ok(Self { name, file })
     }
 
-    /// Fills `buf`; when that fails, with how many bytes have come before.
-    fn fill(&self, file: &File, offset: u64, buf: &mut [u8]) -> Result<(), (usize, StoreError)> {
+    /// Fills `buf` by one of the open files; when that fails, with how many bytes have come before.
+    fn fill(&self, sequential: bool, offset: u64, buf: &mut [u8]) -> Result<(), (usize, StoreError)> {
         let range = ByteRange::new(offset, buf.len() as u64);
         let mut filled = 0;
+        let mut handles = self.file.handles();
         while filled < buf.len() {
-            match file.read_at(&mut buf[filled..], offset + filled as u64) {
+            let file = if sequential { &handles.sequential } else { &handles.random };
+            let source = match file.read_at(&mut buf[filled..], offset + filled as u64) {
                 // The file was longer when it was opened: another program truncated it.
                 Ok(0) => {
                     let available = measure(file).unwrap_or(offset);
                     return Err((filled, StoreError::short(&self.name, range, available)));
                 }
-                Ok(bytes) => filled += bytes,
-                Err(source) if source.kind() == ErrorKind::Interrupted => {}
-                Err(source) => return Err((filled, StoreError::read(&self.name, range, source))),
+                Ok(bytes) => {
+                    filled += bytes;
+                    continue;
+                }
+                Err(source) if source.kind() == ErrorKind::Interrupted => continue,
+                Err(source) => source,
+            };
+            if !self.file.is_back(&handles, &source) {
+                return Err((filled, StoreError::read(&self.name, range, source)));
             }
+            handles = self.file.handles();
         }
         Ok(())
     }
 }
 
-/// Size of a file or block device. A block device's metadata say zero; its end says how long it is,
-/// as does a file's. No other code uses the position that this moves.
-fn measure(mut file: &File) -> io::Result<u64> {
-    file.seek(SeekFrom::End(0))
-}
-
-/// A second open file of what `first` is, or a duplicate of `first` if the path has come to mean
-/// another file since: then the advice is shared, which costs a little time and no correctness.
-fn open_again(path: &Path, first: &File) -> io::Result<File> {
-    let second = File::open(path)?;
-    let (one, two) = (first.metadata()?, second.metadata()?);
-    if (one.dev(), one.ino()) == (two.dev(), two.ino()) { Ok(second) } else { first.try_clone() }
-}
-
-fn describe(kind: fs::FileType) -> &'static str {
-    match kind {
-        _ if kind.is_dir() => "a directory",
-        _ if kind.is_fifo() => "a named pipe",
-        _ if kind.is_socket() => "a socket",
-        _ if kind.is_char_device() => "a character device",
-        _ => "a special file",
-    }
-}
-
 impl Store for FileStore {
     fn len(&self) -> u64 {
-        self.len
+        self.file.len()
     }
 
     fn name(&self) -> &str {
@@ -110,7 +89,7 @@ impl Store for FileStore {
 
     fn read_at(&self, offset: u64, buf: &mut [u8]) -> Result<(), StoreError> {
         StoreError::check_range(self, ByteRange::new(offset, buf.len() as u64))?;
-        self.fill(&self.random, offset, buf).map_err(|(_, error)| error)
+        self.fill(false, offset, buf).map_err(|(_, error)| error)
     }
 
     fn stream(&self, range: ByteRange, sink: &mut Sink<'_>) -> Result<(), StoreError> {
@@ -120,7 +99,7 @@ impl Store for FileStore {
         while offset < range.end() {
             let piece_bytes = (range.end() - offset).min(buf.len() as u64);
             let piece = &mut buf[..piece_bytes as usize];
-            if let Err((filled, error)) = self.fill(&self.sequential, offset, piece) {
+            if let Err((filled, error)) = self.fill(true, offset, piece) {
                 // What lies before an unreadable sector is whole.
                 let broken = filled > 0 && sink(&piece[..filled]).is_break();
                 return if broken { Ok(()) } else { Err(error) };

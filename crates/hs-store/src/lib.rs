@@ -45,6 +45,7 @@ mod error;
 mod fault;
 mod file;
 mod memory;
+mod open_file;
 mod retry;
 #[cfg(any(test, feature = "testing"))]
 pub mod virtual_clock;

@@ -18,6 +18,9 @@ pub(crate) struct Inspect {
     /// Print the reads of a profile as CSV.
     #[arg(long)]
     pub csv: bool,
+    /// Print what the start of a profile reads at each layer: file system, this image, medium.
+    #[arg(long, value_name = "IMAGE", conflicts_with = "csv")]
+    pub layers: Option<PathBuf>,
     /// Print the result as JSON.
     #[arg(long, conflicts_with = "csv")]
     pub json: bool,

@@ -1,5 +1,7 @@
 //! `headstart inspect`
 
+mod layers;
+
 use std::fs::File;
 use std::io::Write;
 use std::path::Path;
@@ -18,8 +20,8 @@ use hs_start::open::{file_kind, open_image, read_profile};
 /// Prints the contents of a file.
 pub(crate) fn run(args: &Inspect) -> anyhow::Result<()> {
     let Some(path) = args.file.file() else {
-        if args.csv {
-            bail!("--csv prints the reads of a profile, which is a file of this machine");
+        if args.csv || args.layers.is_some() {
+            bail!("--csv and --layers print the reads of a profile, which is a file of this machine");
         }
         return image(&args.file, args.json);
     };
@@ -27,8 +29,8 @@ pub(crate) fn run(args: &Inspect) -> anyhow::Result<()> {
     let kind = file_kind(&file).with_context(|| format!("read {}", args.file.display()))?;
     match kind {
         FileKind::Profile => profile(args, path),
-        _ if args.csv => {
-            bail!("--csv prints the reads of a profile; {} is {kind}", args.file.display())
+        _ if args.csv || args.layers.is_some() => {
+            bail!("--csv and --layers print the reads of a profile; {} is {kind}", args.file.display())
         }
         // Any other file may be an image with a damaged start; its mirror shows that.
         _ => image(&args.file, args.json),
@@ -44,6 +46,9 @@ fn profile(args: &Inspect, path: &Path) -> anyhow::Result<()> {
             Err(error) if error.kind() == std::io::ErrorKind::BrokenPipe => Ok(()),
             written => written.context("write standard output"),
         };
+    }
+    if let Some(image) = &args.layers {
+        return layers::run(&profile, &open_image(image.as_path())?, args.json);
     }
     let read_ahead = match profile.read_ahead {
         ReadAhead::Off => "off".to_owned(),

@@ -2,6 +2,8 @@
 //! Debian with its own kernel, in QEMU.
 
 use std::fs;
+use std::io::Write;
+use std::os::unix::net::UnixStream;
 use std::path::{Path, PathBuf};
 use std::process::Command;
 use std::sync::OnceLock;
@@ -27,6 +29,9 @@ const PACKAGES: &str =
     "linux-image-cloud-amd64,systemd-sysv,udev,initramfs-tools,dracut-core,busybox,zstd,iproute2";
 /// The files that are compared: some of them were read while it started, most were not.
 const SUM: &str = "find /usr/bin /usr/sbin -type f | LC_ALL=C sort | xargs cat | sha256sum";
+/// In the system: where initramfs-tools and dracut find authorities, and the key of this one.
+const CERTIFICATE: &str = "etc/ssl/certs/ca-certificates.crt";
+const KEY: &str = "opt/key.pem";
 const CONSOLE: &str = "console=ttyS0 panic=1 no_timer_check";
 
 /// A Debian, and what starts it.
@@ -45,10 +50,17 @@ impl Live {
         fs::read(self.file("root.hsi")).expect("read")
     }
 
+    /// The digest of what [`SUM`] reads, as it is right.
+    fn sum(&self) -> String {
+        let sum =
+            Command::new("chroot").arg(live_root()).args(["sh", "-c", SUM]).output().expect("chroot starts");
+        String::from_utf8_lossy(&sum.stdout).trim().to_owned()
+    }
+
     /// Where the image lies in these bytes of a medium.
     fn image_in(&self, medium: &[u8]) -> usize {
         let image = self.image();
-        medium.windows(64).position(|window| window == &image[..64]).expect("the image is on it")
+        place(medium, &image[..64])
     }
 
     /// A machine whose kernel and initramfs QEMU loads, which is quicker than a boot loader.
@@ -75,10 +87,20 @@ fn live() -> Option<&'static Live> {
     Some(MADE.get_or_init(make))
 }
 
+/// Where these bytes lie in a medium.
+fn place(medium: &[u8], bytes: &[u8]) -> usize {
+    medium.windows(bytes.len()).position(|window| window == bytes).expect("they are on it")
+}
+
+fn live_root() -> PathBuf {
+    Path::new(env!("CARGO_TARGET_TMPDIR")).join("live-root")
+}
+
 fn make() -> Live {
     let kept = Path::new(env!("CARGO_TARGET_TMPDIR"));
-    let root = kept.join("live-root");
-    if !root.join("usr").exists() {
+    let root = live_root();
+    if !root.join(CERTIFICATE).exists() {
+        let _ = fs::remove_dir_all(&root);
         debootstrap(&root);
     }
     let folder = kept.join("live");
@@ -118,7 +140,8 @@ fn make() -> Live {
 fn debootstrap(root: &Path) {
     let draft = root.with_extension("draft");
     let include = format!("--include={PACKAGES}");
-    let hook = "--customize-hook=chroot \"$1\" passwd -d root; echo live >\"$1/etc/hostname\"";
+    let hook = "--customize-hook=chroot \"$1\" passwd -d root; echo live >\"$1/etc/hostname\"; \
+                head -c 262144 /dev/urandom >\"$1/opt/noise\"";
     let mut said = String::new();
     for _ in 0..3 {
         let _ = fs::remove_dir_all(&draft);
@@ -128,11 +151,21 @@ fn debootstrap(root: &Path) {
             .output()
             .expect("mmdebstrap starts");
         if made.status.success() {
+            authority(&draft);
             return fs::rename(&draft, root).expect("renamed");
         }
         said = String::from_utf8_lossy(&made.stderr).into_owned();
     }
     panic!("mmdebstrap made no system: {said}");
+}
+
+/// A server's certificate that this system trusts, with its key, for this machine's address in QEMU's network.
+fn authority(root: &Path) {
+    let [certificate, key] = [CERTIFICATE, KEY].map(|file| root.join(file).display().to_string());
+    fs::create_dir_all(root.join("etc/ssl/certs")).expect("a folder");
+    let subject = ["-subj", "/CN=boot", "-addext", "subjectAltName=IP:10.0.2.2", "-days", "3650"];
+    let new = ["req", "-x509", "-newkey", "rsa:2048", "-noenc", "-keyout", &key, "-out", &certificate];
+    command("openssl", &[&new[..], &subject].concat());
 }
 
 fn command(program: &str, arguments: &[&str]) {
@@ -168,9 +201,7 @@ fn a_disc_starts_a_debian_that_survives_the_death_of_its_server() {
     assert!(name.starts_with("@headstart mount"), "{name}");
     // The next server reads what the first one never had.
     machine.ran(&format!("kill -9 {server}; echo 3 >/proc/sys/vm/drop_caches"));
-    let root = Path::new(env!("CARGO_TARGET_TMPDIR")).join("live-root");
-    let right = Command::new("chroot").arg(root).args(["sh", "-c", SUM]).output().expect("chroot starts");
-    assert_eq!(machine.ran(SUM).trim(), String::from_utf8_lossy(&right.stdout).trim());
+    assert_eq!(machine.ran(SUM).trim(), live.sum());
     let log = machine.ran("cat /run/headstart/*.log; cat /root/written");
     assert!(log.contains("ended by signal 9") && log.contains("kept in memory"), "{log}");
     machine.type_line("systemctl poweroff");
@@ -228,9 +259,7 @@ fn an_image_on_a_web_server_is_a_root() {
     let mut machine = live.start_with("network.img", &named, &net);
     machine.log_in();
     assert!(machine.ran("cat /proc/mounts").contains("headstart / overlay"));
-    let root = Path::new(env!("CARGO_TARGET_TMPDIR")).join("live-root");
-    let right = Command::new("chroot").arg(root).args(["sh", "-c", SUM]).output().expect("chroot starts");
-    assert_eq!(machine.ran(SUM).trim(), String::from_utf8_lossy(&right.stdout).trim());
+    assert_eq!(machine.ran(SUM).trim(), live.sum());
     drop(machine);
     // A server that is down: the machine says so, and ends its wait.
     let down = address.replace(&format!(":{}", nginx.port), ":1");
@@ -291,6 +320,92 @@ fn what_is_wrong_with_a_medium_is_said() {
         assert!(said.contains(&format!("headstart-live: {why}")), "{said}");
         assert!(said.contains("root.hsi") && said.contains(given_up), "{said}");
     }
+}
+
+#[test]
+fn a_medium_that_is_pulled_out_and_put_back_is_read_again() {
+    let Some(live) = live() else { return };
+    let scene = Scene::new();
+    let monitor = scene.arg("monitor");
+    let root = format!("root=headstart:LABEL=HEADSTART#{}", live.name);
+    let (stick, listens) = (live.file("bios.iso"), format!("unix:{monitor},server=on,wait=off"));
+    let drive = format!("if=none,id=d1,format=raw,readonly=on,file={stick}");
+    let devices = ["-drive", &drive, "-device", "virtio-blk-pci,drive=d1,id=stick", "-monitor", &listens];
+    let mut machine = live.start(&root, &devices);
+    machine.log_in();
+    let mut monitor = UnixStream::connect(&monitor).expect("QEMU's monitor");
+    let mut say = |line: &str| writeln!(monitor, "{line}").expect("QEMU listens");
+    say("device_del stick");
+    machine.wait_for("LABEL=HEADSTART is gone");
+    machine.type_line(&format!("{SUM}; echo =$?=E''ND"));
+    machine.wait_for("its device is gone; waiting for it");
+    say(&format!("drive_add 0 if=none,id=d2,format=raw,readonly=on,file={stick}"));
+    say("device_add virtio-blk-pci,drive=d2,id=again");
+    let said = machine.wait_for("=END\n");
+    assert!(said.contains("LABEL=HEADSTART is back") && said.contains("its device is back"), "{said}");
+    let right = live.sum();
+    assert!(said.contains(&format!("{right}\n=0=END")), "{right} {said}");
+}
+
+#[test]
+fn a_sector_that_cannot_be_read_is_an_error_of_its_files_alone() {
+    let Some(live) = live() else { return };
+    let medium = live.file("bios.iso");
+    let noise = fs::read(live_root().join("opt/noise")).expect("read");
+    let bytes = fs::read(&medium).expect("read");
+    let from = noise.len() / 2;
+    let at = place(&bytes, &noise[from..from + 64]);
+    let bad = format!(
+        "driver=blkdebug,node-name=bad,read-only=on,image.driver=file,image.filename={medium},\
+         inject-error.0.event=none,inject-error.0.iotype=read,inject-error.0.errno=5,inject-error.0.once=off,\
+         inject-error.0.sector={}",
+        at / 512
+    );
+    let root = format!("root=headstart:LABEL=HEADSTART#{}", live.name);
+    let mut machine = live.start(&root, &["-blockdev", &bad, "-device", "virtio-blk-pci,drive=bad"]);
+    machine.log_in();
+    let said = machine.ran("cat /opt/noise | wc -c");
+    assert!(said.contains("Input/output error"), "{said}");
+    assert_eq!(machine.ran(SUM).trim(), live.sum());
+    let said = machine.ran("cat /opt/noise >/dev/null; cat /opt/key.pem");
+    assert!(said.contains("Input/output error") && said.contains("PRIVATE KEY"), "{said}");
+}
+
+#[test]
+fn a_root_is_signed_and_comes_over_tls() {
+    let Some(live) = live() else { return };
+    if !machine_has(&[NGINX]) {
+        return;
+    }
+    let scene = Scene::new();
+    scene.folder("www");
+    let image = scene.arg("www/root.hsi");
+    fs::copy(live.file("root.hsi"), &image).expect("copied");
+    let key = run(["keygen", "-o", &scene.arg("boot.key")]).ok();
+    let key = key.stdout.trim().strip_prefix("#key=").expect("a key").to_owned();
+    run(["sign", &image, "--key", &scene.arg("boot.key"), "--date", "2026-01-01"]).ok();
+    let (www, certificates) = (scene.arg("www"), live_root());
+    let [certificate, secret] = [CERTIFICATE, KEY].map(|file| certificates.join(file).display().to_string());
+    let nginx = Nginx::start_with(&scene, |port| {
+        let tls = format!("ssl_certificate {certificate}; ssl_certificate_key {secret};");
+        format!("server {{ listen 127.0.0.1:{port} ssl; root {www}; {tls} }}")
+    });
+    let net = ["-netdev", "user,id=net", "-device", "virtio-net-pci,netdev=net"];
+    let root = format!("ip=dhcp root=headstart:https://10.0.2.2:{}/root.hsi#key={key}", nginx.port);
+    let mut machine = live.start_with("network.img", &root, &net);
+    machine.log_in();
+    assert_eq!(machine.ran(SUM).trim(), live.sum());
+    drop(machine);
+    // A signature that is older than the command line allows, and another key.
+    let given_up = "cannot be mounted from a headstart image";
+    let mut machine = live.start_with("network.img", &format!("{root} headstart.min-date=2026-02-01"), &net);
+    let said = machine.wait_for_any(&[given_up, "login: "]);
+    assert!(said.contains(given_up) && said.contains("2026-01-01"), "{said}");
+    let other = run(["keygen", "-o", &scene.arg("other.key")]).ok();
+    let other = other.stdout.trim().strip_prefix("#key=").expect("a key").to_owned();
+    let mut machine = live.start_with("network.img", &root.replace(&key, &other), &net);
+    let said = machine.wait_for_any(&[given_up, "login: "]);
+    assert!(said.contains(given_up) && said.contains("not signed by the key"), "{said}");
 }
 
 #[test]

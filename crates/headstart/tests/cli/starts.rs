@@ -196,7 +196,16 @@ fn a_start_is_recorded_optimised_and_repeated() {
     let inspected = run(["inspect", "--json", &profile]).ok().json();
     let busybox = fs::metadata("/bin/busybox").expect("busybox").len();
     assert!(inspected["hot_bytes"].as_u64().is_some_and(|bytes| bytes >= busybox), "{inspected}");
+    let layers = run(["inspect", &profile, "--layers", &image, "--json"]).ok().json();
+    let number = |layer: &str, what: &str| layers[layer][what].as_u64().expect("a number");
+    assert_eq!(Some(number("blocks", "unique_bytes")), inspected["hot_bytes"].as_u64());
+    assert!(number("chunks", "unique_bytes") >= busybox, "{layers}");
+    assert!(number("medium", "unique_bytes") < number("chunks", "unique_bytes"), "{layers}");
+    assert!(number("medium", "references") >= number("medium", "unique"), "{layers}");
+    run(["inspect", &image, "--layers", &image]).fails(1, &["--layers", "a profile"]);
     run(["optimize", &image, "-p", &profile, "-o", &fast]).ok();
+    let layers = run(["inspect", &profile, "--layers", &fast, "--json"]).ok().json();
+    assert!(layers["used_share"].as_f64() > Some(0.9), "the hot region has what is used: {layers}");
     run(["verify", &fast]).ok();
     let summary = scene.arg("summary.json");
     // So fast that all of it has come before the fastest machine has mounted and started anything.

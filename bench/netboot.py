@@ -1,0 +1,163 @@
+#!/usr/bin/env python3
+"""A Debian boots with its own kernel from `headstart serve --http`, over links of 1 Gbit and 10 Mbit a second; and four at once
+over one shared link. QEMU is given kernel and initramfs, so the clock runs from the kernel's first instruction; its own network
+hands connections on to the namespace in which it runs, and `tc tbf` shapes what the server sends.
+
+Ready is when systemd has started everything. The memory is what the guest's kernel says is not available then, beside that of
+the same system from a local disk.
+"""
+
+import os
+import re
+import statistics
+import subprocess
+import threading
+from contextlib import ExitStack, contextmanager
+
+from harness import alternate, arguments, figure, finish, headstart, headstart_json, run, scratch, spread
+from inputs import kept, optimized, program
+from live import READY, WORDS, boot_file, image, recording
+from network import link, serving, shape
+
+PATIENCE_S = 400
+MEMORY_MIB, BUDGET_MIB = 768, 32
+FAST_MBIT, SLOW_MBIT = 1000, 10
+CLIENTS = 4
+MEMORY = re.compile(r"^(MemTotal|MemAvailable|Cached): +([0-9]+) kB", re.MULTILINE)
+
+
+class Console:
+    """The serial port of a guest."""
+
+    def __init__(self, process):
+        self.process, self.text, self.has_ended = process, "", False
+        self.changed = threading.Condition()
+        threading.Thread(target=self.read, daemon=True).start()
+
+    def read(self):
+        while said := os.read(self.process.stdout.fileno(), 4096):
+            with self.changed:
+                self.text += said.decode(errors="replace").replace("\r", "")
+                self.changed.notify_all()
+        with self.changed:
+            self.has_ended = True
+            self.changed.notify_all()
+
+    def wait_for(self, pattern):
+        """Waits until the guest has said this; gives the match."""
+        with self.changed:
+            self.changed.wait_for(lambda: self.has_ended or re.search(pattern, self.text, re.MULTILINE), PATIENCE_S)
+            if found := re.search(pattern, self.text, re.MULTILINE):
+                return found
+        raise SystemExit(f"the guest has not said {pattern}:\n{self.text[-2000:]}")
+
+    def type_line(self, line):
+        self.process.stdin.write(f"{line}\n".encode())
+        self.process.stdin.flush()
+
+
+@contextmanager
+def guest(client, words, *devices):
+    """A guest whose QEMU runs in this namespace."""
+    process = subprocess.Popen(
+        ["ip", "netns", "exec", client, "qemu-system-x86_64", "-nodefaults", "-display", "none", "-no-reboot", "-serial", "stdio",
+         "-accel", "tcg", "-cpu", "max", "-m", str(MEMORY_MIB), "-kernel", str(boot_file("vmlinuz")), "-append",
+         " ".join([*WORDS, *words]), *map(str, devices)], stdin=subprocess.PIPE, stdout=subprocess.PIPE)
+    try:
+        yield Console(process)
+    finally:
+        process.kill()
+        process.wait()
+
+
+def figures_of(console):
+    """When it was ready, and the memory that it takes."""
+    ready = console.wait_for(READY.pattern)
+    console.wait_for("login: ")
+    console.type_line("root")
+    console.wait_for("^root@.*# ")
+    console.type_line("cat /proc/meminfo; echo =E''ND")
+    console.wait_for("^=END$")
+    memory = {name: int(kib) / 1024 for name, kib in MEMORY.findall(console.text)}
+    used = memory["MemTotal"] - memory["MemAvailable"]
+    return {"up_s": float(ready[1]), "wait_s": int(ready[2]) / 1e6, "used_mib": used, "cached_mib": memory["Cached"]}
+
+
+def netboot(client, initrd, address, count=1):
+    """So many guests at once; the slowest one's figures, and its largest memory."""
+    words = ["ip=dhcp", f"root=headstart:{address}", f"headstart.budget={BUDGET_MIB}M"]
+    devices = ["-initrd", initrd, "-netdev", "user,id=net", "-device", "virtio-net-pci,netdev=net"]
+    with ExitStack() as stack:
+        consoles = [stack.enter_context(guest(client, words, *devices)) for _ in range(count)]
+        results = [figures_of(console) for console in consoles]
+    return {key: max(result[key] for result in results) for key in results[0]}
+
+
+def from_disk(client, raw):
+    """The same system from a local disk, with the initramfs that its packages made."""
+    drive = f"file={raw},format=raw,if=virtio,snapshot=on"
+    with guest(client, ["root=/dev/vda", "rw"], "-initrd", boot_file("initrd.img"), "-drive", drive) as console:
+        return figures_of(console)
+
+
+def initrd(disk):
+    """The initramfs of `iso --network`."""
+
+    def make(draft):
+        medium = scratch() / "network.iso"
+        headstart("iso", disk, "-o", medium, "--network")
+        run("xorriso", "-osirrox", "on", "-indev", medium, "-extract", "/boot/initrd.img", draft)
+
+    return kept("network-initrd.img", [disk, program()], make)
+
+
+def main():
+    args = arguments(__doc__, repeats=3).parse_args()
+    plain = image()
+    fast = optimized(plain, "live-fast", recording(plain))
+    raw = kept("live.raw", [plain], lambda draft: headstart("export", plain, "-o", draft, "--format", "raw"))
+    small = initrd(plain)
+    name = {disk: headstart_json("inspect", disk, "--json")["image_digest"] for disk in (plain, fast)}
+    segments = headstart_json("inspect", fast, "--json")["hot_segments"]
+    hot_bytes = sum(segment["hot_compressed_bytes"] for segment in segments)
+
+    with link() as (server, client):
+        def case(disk, mbit, count=1):
+            shape(server, mbit)
+            with serving(server, disk) as url:
+                return netboot(client, small, f"{url}#{name[disk]}", count)
+
+        cases = {
+            "disk": lambda: from_disk(client, raw),
+            "fast": lambda: case(fast, FAST_MBIT),
+            "slow": lambda: case(fast, SLOW_MBIT),
+            "slow, no profile": lambda: case(plain, SLOW_MBIT),
+            "together, fast": lambda: case(fast, FAST_MBIT, CLIENTS),
+            "together, slow": lambda: case(fast, SLOW_MBIT * CLIENTS, CLIENTS),
+        }
+        say = "ready after {up_s:.1f} s, waited {wait_s:.2f} s, {used_mib:.0f} MiB used, {cached_mib:.0f} MiB cached"
+        results = alternate(cases, args.repeats, say=lambda result: say.format(**result))
+    detail = {case: {key: spread([run[key] for run in runs]) for key in runs[0]} for case, runs in results.items()}
+
+    def median(case, key="up_s"):
+        return statistics.median(result[key] for result in results[case])
+
+    delivery_s = hot_bytes * 8 / (SLOW_MBIT * 1e6)
+    together = f"{CLIENTS} guests at once, {SLOW_MBIT * CLIENTS} Mbit/s"
+    finish("netboot", [
+        figure(f"ready at {SLOW_MBIT} Mbit/s ÷ the larger of that at 1 Gbit/s and the hot region's delivery",
+               median("slow") / max(median("fast"), delivery_s), at_most=1.15, detail=detail),
+        figure(f"the same without a profile, {SLOW_MBIT} Mbit/s", median("slow, no profile") / max(median("fast"), delivery_s)),
+        figure(f"the slowest of {together} ÷ the same at 1 Gbit/s",
+               median("together, slow") / max(median("together, fast"), delivery_s), at_most=1.15),
+        figure("memory in use ÷ (the same system from disk + the budget)",
+               median("slow", "used_mib") / (median("disk", "used_mib") + BUDGET_MIB), at_most=1),
+        figure("hot region", hot_bytes / 1e6, unit="MB"),
+        figure("ready at 1 Gbit/s", median("fast"), unit="s"),
+        figure("ready from disk", median("disk"), unit="s"),
+        figure("initramfs", small.stat().st_size / (1 << 20), unit="MiB"),
+    ], args.repeats)
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,62 @@
+//! Mounts the medium again when it was pulled out and put back. The server opens its image again then.
+
+use std::os::unix::fs::MetadataExt;
+use std::path::{Path, PathBuf};
+use std::process::Stdio;
+use std::time::Duration;
+
+use anyhow::{Context, bail};
+use rustix::fs::{major, minor};
+use rustix::mount::{UnmountFlags, unmount};
+
+use crate::words::{RootPlace, Words};
+use crate::{root, server};
+
+/// The command under which this program starts itself.
+pub const COMMAND: &str = "keep";
+/// How often the device is looked at.
+const LOOK: Duration = Duration::from_secs(1);
+
+/// After so long what was seen is said again.
+const PATIENCE: Duration = Duration::from_secs(3_600);
+
+/// Starts the keeper of the medium in the root at `base`; it runs as long as the machine.
+///
+/// # Errors
+/// When it cannot be started.
+pub fn start(base: &Path, command_line: &str) -> anyhow::Result<()> {
+    let mut keeper = server::inside(&[COMMAND, command_line]);
+    server::in_root(base, || Ok(keeper.stdout(Stdio::null()).spawn()?))
+        .map(drop)
+        .context("start the keeper of the medium")
+}
+
+/// The keeper itself.
+///
+/// # Errors
+/// When there is no medium to keep.
+pub fn run<T>(command_line: &str) -> anyhow::Result<T> {
+    let mut words = Words::parse(command_line)?;
+    words.wait = PATIENCE;
+    let RootPlace::Device { name, trust } = &words.place else { bail!("{COMMAND} needs a root on a device") };
+    let base = Path::new("/");
+    let medium = root::medium(base);
+    loop {
+        let device = device_of(&medium)?;
+        while device.exists() {
+            std::thread::sleep(LOOK);
+        }
+        log::warn!("{name} is gone: put it back");
+        unmount(&medium, UnmountFlags::DETACH).context("take away the medium that is gone")?;
+        while let Err(error) = root::on_device(base, name, trust, &words) {
+            log::warn!("{error:#}");
+        }
+        log::warn!("{name} is back");
+    }
+}
+
+/// Where the kernel shows the device whose file system is mounted there.
+fn device_of(medium: &Path) -> anyhow::Result<PathBuf> {
+    let number = medium.metadata().with_context(|| format!("look at {}", medium.display()))?.dev();
+    Ok(PathBuf::from(format!("/sys/dev/block/{}:{}", major(number), minor(number))))
+}
