@@ -106,7 +106,9 @@ def start(medium_iso, medium, *flags):
     on = [] if medium == "none" else ["--emulate", medium]
     summary = json.loads(headstart("boot", medium_iso, *GUEST, *on, "--console", console, "--json", *flags, patience_s=700))
     found = READY.search(console.read_text(errors="replace"))
-    return {**summary, "up_s": float(found[1]), "wait_s": int(found[2]) / 1e6}
+    kernel = next(stage for stage in summary["stages"] if stage["name"] == "kernel")
+    loader = {"kernel_s": kernel["at_s"], "boot_loader_busy_s": kernel["medium_busy_s"], "boot_loader_bytes": kernel["store_bytes"]}
+    return {**summary, **loader, "up_s": float(found[1]), "wait_s": int(found[2]) / 1e6}
 
 
 def main():

@@ -15,8 +15,11 @@ pub const READY: &str =
 const TAIL_LINES: usize = 20;
 /// The most bytes kept of a line: a guest may print without ever ending one.
 const LINE_BYTES: usize = 4096;
-/// What a kernel prints first; before it come lines of firmware and boot loader.
-const KERNEL: &str = "Linux version ";
+/// The stages of a boot, in their order, each with the words of its first line. Before the kernel come lines of
+/// firmware and boot loader. An initramfs of systemd welcomes its user too, and says what it is.
+const STAGES: [(&str, &str); 3] =
+    [("kernel", "Linux version "), ("initramfs", "Run /init as"), ("init", "Welcome to ")];
+const OF_INITRAMFS: &str = "nitramfs";
 /// The message of a kernel that gives up.
 const PANIC: &str = "Kernel panic - not syncing";
 /// Messages of systemd and of the shells of Debian's initramfs when they wait for a user.
@@ -26,8 +29,8 @@ const EMERGENCY: [&str; 3] =
 /// A console message that decides about the start.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Sign {
-    /// The guest's kernel says what it is: the first line that it prints.
-    Kernel,
+    /// A stage of the boot has begun: `kernel`, `initramfs` or `init`.
+    Stage(&'static str),
     /// The pattern for ready matched.
     Ready,
     /// The kernel gave up, in this line.
@@ -47,7 +50,8 @@ pub struct Console {
     has_prompted: bool,
     line: Vec<u8>,
     tail: VecDeque<String>,
-    kernel_began: bool,
+    /// Stages that have begun, or were passed over.
+    stages: usize,
     /// A kernel that gives up prints a page about its state, which would push out the lines that led to it.
     gave_up: bool,
 }
@@ -63,7 +67,7 @@ impl Console {
             has_prompted: false,
             line: Vec::new(),
             tail: VecDeque::new(),
-            kernel_began: false,
+            stages: 0,
             gave_up: false,
         }
     }
@@ -122,9 +126,10 @@ impl Console {
     }
 
     fn judge(&mut self, line: &str, is_whole: bool, signs: &mut Vec<Sign>) {
-        if is_whole && !self.kernel_began && line.contains(KERNEL) {
-            self.kernel_began = true;
-            signs.push(Sign::Kernel);
+        let begins = |(_, words): &(&str, &str)| line.contains(words) && !line.contains(OF_INITRAMFS);
+        if let (true, Some(at)) = (is_whole, STAGES[self.stages..].iter().position(begins)) {
+            signs.push(Sign::Stage(STAGES[self.stages + at].0));
+            self.stages += at + 1;
         }
         if self.ready.as_ref().is_some_and(|ready| ready.is_match(line)) {
             self.ready = None;
@@ -215,11 +220,15 @@ mod tests {
     }
 
     #[test]
-    fn the_first_line_of_a_kernel_is_heard_once() {
+    fn stages_begin_once() {
         let text = b"  Booting `Linux'\r\n[    0.000000] Linux version 6.1.0-56-amd64 (gcc)\n";
         let mut console = console();
-        assert_eq!(console.feed(text), [Sign::Kernel]);
+        assert_eq!(console.feed(text), [Sign::Stage("kernel")]);
         assert_eq!(console.feed(text), []);
+        assert_eq!(console.feed(b"[ 2.1] Run /init as init process\n"), [Sign::Stage("initramfs")]);
+        assert_eq!(console.feed(b"Welcome to dracut-059 (Initramfs)!\n"), []);
+        assert_eq!(console.feed(b"Welcome to Debian GNU/Linux 12 (bookworm)!\n"), [Sign::Stage("init")]);
+        assert_eq!(console.feed(b"Welcome to this shell\n"), []);
     }
 
     #[test]

@@ -129,7 +129,7 @@ impl Guest {
     }
 
     /// Waits until the guest is ready; returns the time when it was. `look` is called several times a second,
-    /// to check for other failures, and with the time at which its kernel began, once.
+    /// to check for other failures, and with each stage of its boot when it begins.
     ///
     /// # Errors
     /// At once when the guest gives up or ends, when `look` fails, and `patience` after `began`.
@@ -138,13 +138,13 @@ impl Guest {
         began: Instant,
         patience: Duration,
         pattern: &str,
-        look: &mut dyn FnMut(Option<Instant>) -> Result<(), GuestError>,
+        look: &mut dyn FnMut(Option<(&'static str, Instant)>) -> Result<(), GuestError>,
     ) -> Result<Instant, GuestError> {
         loop {
             let left = patience.saturating_sub(began.elapsed());
             match self.signs.recv_timeout(left.min(LOOK_EVERY)) {
                 Ok((at, Sign::Ready)) => return Ok(at),
-                Ok((at, Sign::Kernel)) => look(Some(at))?,
+                Ok((at, Sign::Stage(name))) => look(Some((name, at)))?,
                 Ok((_, Sign::Panic(line))) => return Err(GuestError::Panic { line }),
                 Ok((_, Sign::Emergency(line))) => return Err(GuestError::Emergency { line }),
                 Ok((_, Sign::Prompt)) => self.type_next()?,

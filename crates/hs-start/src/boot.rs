@@ -46,7 +46,7 @@ use crate::medium::{self, Damage};
 use crate::on_medium::OnMedium;
 use crate::remote::place_here;
 use crate::start;
-use crate::summary::{Summary, seconds};
+use crate::summary::{Stage, Summary, seconds};
 use hs_service::ending::{Deadline, Guard};
 use hs_service::memory::peak_rss_bytes;
 use hs_service::workdir::Workdir;
@@ -101,11 +101,6 @@ impl Vmm {
             Self::Uml { .. } => "uml",
             Self::Qemu(_) => "qemu",
         }
-    }
-
-    /// Whether firmware starts the guest from its disk.
-    const fn is_medium(&self) -> bool {
-        matches!(self, Self::Qemu(QemuSpec { kernel: KernelOf::Medium { .. }, .. }))
     }
 
     /// Fails when no guest could mount a disk with this file system as its root. Which file systems the usual
@@ -235,10 +230,16 @@ pub fn boot(spec: &BootSpec) -> anyhow::Result<Booted> {
             ..Summary::default()
         };
         let went = (|| {
-            let mut before_kernel = None;
-            let mut look = |kernel: Option<Instant>| {
-                if let Some(at) = kernel {
-                    before_kernel = Some((at - began, on_medium.counters.snapshot().since(&before)));
+            let mut look = |stage: Option<(&'static str, Instant)>| {
+                if let Some((name, at)) = stage {
+                    let counted = on_medium.counters.snapshot().since(&before);
+                    summary.stages.push(Stage {
+                        name,
+                        at_s: (at - began).as_secs_f64(),
+                        store_requests: counted.requests,
+                        store_bytes: counted.bytes,
+                        medium_busy_s: seconds(counted.busy),
+                    });
                 }
                 check_scratch(&scratch, spec.scratch, spec.vmm.least_free_bytes())
             };
@@ -247,12 +248,6 @@ pub fn boot(spec: &BootSpec) -> anyhow::Result<Booted> {
             summary.guest_cpu_s = guest.cpu_time().map(|time| time.as_secs_f64());
             // A guest whose writes failed may go on all the same; it has not booted.
             look(None)?;
-            if let (Some((at, counted)), true) = (before_kernel, spec.vmm.is_medium()) {
-                summary.kernel_s = Some(at.as_secs_f64());
-                summary.boot_loader_requests = Some(counted.requests);
-                summary.boot_loader_bytes = Some(counted.bytes);
-                summary.boot_loader_busy_s = Some(seconds(counted.busy));
-            }
             let counted = on_medium.counters.snapshot().since(&before);
             start::fill_medium(&mut summary, &counted, &on_medium.retries.snapshot());
             served.fill(&mut summary);

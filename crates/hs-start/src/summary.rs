@@ -3,6 +3,22 @@
 use hs_units::Nanos;
 use serde::Serialize;
 
+/// A stage of a boot, and what was read before it. What lies before `kernel` is firmware and boot loader, with
+/// the kernel and its initramfs; after that come `initramfs` and `init`.
+#[derive(Clone, Copy, Debug, Serialize)]
+pub struct Stage {
+    /// Its name.
+    pub name: &'static str,
+    /// Start → its first line.
+    pub at_s: f64,
+    /// Requests that the medium counted until then.
+    pub store_requests: u64,
+    /// Bytes that it delivered until then.
+    pub store_bytes: u64,
+    /// Time during which it had a request in service until then.
+    pub medium_busy_s: f64,
+}
+
 /// What one start took. Bytes are bytes, times are seconds; `None` where a figure does not apply or
 /// was not observed.
 #[derive(Clone, Debug, Default, Serialize)]
@@ -16,19 +32,9 @@ pub struct Summary {
     pub guest_cpu_s: Option<f64>,
     /// The read-ahead that a guest's kernel was told; `None` when it uses its own.
     pub guest_read_ahead_kib: Option<u32>,
-    /// Start → the first line of the guest's kernel, of a medium that firmware starts: what firmware and boot
-    /// loader took.
-    #[serde(skip_serializing_if = "Option::is_none")]
-    pub kernel_s: Option<f64>,
-    /// Requests of firmware and boot loader, kernel and initramfs included.
-    #[serde(skip_serializing_if = "Option::is_none")]
-    pub boot_loader_requests: Option<u64>,
-    /// Bytes of these.
-    #[serde(skip_serializing_if = "Option::is_none")]
-    pub boot_loader_bytes: Option<u64>,
-    /// Time during which the medium served them.
-    #[serde(skip_serializing_if = "Option::is_none")]
-    pub boot_loader_busy_s: Option<f64>,
+    /// The stages of a boot, as the guest's console shows them.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    pub stages: Vec<Stage>,
     /// The medium.
     pub medium: String,
     /// The network link; none yet.

@@ -29,8 +29,9 @@ const PACKAGES: &str =
     "linux-image-cloud-amd64,systemd-sysv,udev,initramfs-tools,dracut-core,busybox,zstd,iproute2";
 /// The files that are compared: some of them were read while it started, most were not.
 const SUM: &str = "find /usr/bin /usr/sbin -type f | LC_ALL=C sort | xargs cat | sha256sum";
-/// In the system: where initramfs-tools and dracut find authorities, and the key of this one.
-const CERTIFICATE: &str = "etc/ssl/certs/ca-certificates.crt";
+/// In the system: where initramfs-tools and dracut find authorities, and a server's certificate with its key.
+const AUTHORITY: &str = "etc/ssl/certs/ca-certificates.crt";
+const CERTIFICATE: &str = "opt/certificate.pem";
 const KEY: &str = "opt/key.pem";
 const CONSOLE: &str = "console=ttyS0 panic=1 no_timer_check";
 
@@ -159,13 +160,18 @@ fn debootstrap(root: &Path) {
     panic!("mmdebstrap made no system: {said}");
 }
 
-/// A server's certificate that this system trusts, with its key, for this machine's address in QEMU's network.
+/// An authority that this system trusts, and a server's certificate of it for this machine's address to a guest.
 fn authority(root: &Path) {
-    let [certificate, key] = [CERTIFICATE, KEY].map(|file| root.join(file).display().to_string());
+    let file = |name: &str| root.join(name).display().to_string();
+    let (authority, signs) = (file(AUTHORITY), file("opt/authority.pem"));
     fs::create_dir_all(root.join("etc/ssl/certs")).expect("a folder");
-    let subject = ["-subj", "/CN=boot", "-addext", "subjectAltName=IP:10.0.2.2", "-days", "3650"];
-    let new = ["req", "-x509", "-newkey", "rsa:2048", "-noenc", "-keyout", &key, "-out", &certificate];
-    command("openssl", &[&new[..], &subject].concat());
+    let new = ["req", "-x509", "-newkey", "rsa:2048", "-noenc", "-days", "3650"];
+    let its = ["-subj", "/CN=authority", "-keyout", &signs, "-out", &authority];
+    command("openssl", &[&new[..], &its].concat());
+    let (key, certificate) = (file(KEY), file(CERTIFICATE));
+    let whose = ["-subj", "/CN=boot", "-addext", "subjectAltName=IP:10.0.2.2", "-keyout", &key];
+    let by = ["-addext", "basicConstraints=critical,CA:FALSE", "-CA", &authority, "-CAkey", &signs];
+    command("openssl", &[&new[..], &whose, &by, &["-out", &certificate]].concat());
 }
 
 fn command(program: &str, arguments: &[&str]) {

@@ -108,7 +108,10 @@ fn the_disks_own_kernel_boots_from_a_virtio_disk() {
     // The kernel is read as a boot loader would, by way of the image.
     let ran = boot(&scene, &scene.arg("own.hsi"), &flags).ok();
     assert!(said().contains("EXT4-fs (vda)"), "{}", said());
-    assert!(ran.json()["demand_bytes"].as_u64() > Some(10 << 20), "{ran:?}");
+    let summary = ran.json();
+    assert!(summary["demand_bytes"].as_u64() > Some(10 << 20), "{ran:?}");
+    assert_eq!(summary["stages"][0]["name"], "kernel", "{summary}");
+    assert!(summary["stages"][0]["at_s"].as_f64() < summary["ready_s"].as_f64(), "{summary}");
     // A raw disk, from the page cache.
     boot(&scene, &raw, &[&flags[..], &["--warm"]].concat()).ok();
     assert!(said().contains("EXT4-fs (vda)"), "{}", said());
