@@ -15,8 +15,8 @@ pub const READY: &str =
 const TAIL_LINES: usize = 20;
 /// The most bytes kept of a line: a guest may print without ever ending one.
 const LINE_BYTES: usize = 4096;
-/// The stages of a boot, in their order, each with the words of its first line. Before the kernel come lines of
-/// firmware and boot loader. An initramfs of systemd welcomes its user too, and says what it is.
+/// The stages of a boot, in their order, each with the words of its first line. Before the kernel come lines
+/// of firmware and boot loader. An initramfs of systemd welcomes its user too, and says what it is.
 const STAGES: [(&str, &str); 3] =
     [("kernel", "Linux version "), ("initramfs", "Run /init as"), ("init", "Welcome to ")];
 const OF_INITRAMFS: &str = "nitramfs";

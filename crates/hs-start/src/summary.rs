@@ -3,8 +3,8 @@
 use hs_units::Nanos;
 use serde::Serialize;
 
-/// A stage of a boot, and what was read before it. What lies before `kernel` is firmware and boot loader, with
-/// the kernel and its initramfs; after that come `initramfs` and `init`.
+/// A stage of a boot, and what was read before it. What lies before `kernel` is firmware and boot loader,
+/// with the kernel and its initramfs; after that come `initramfs` and `init`.
 #[derive(Clone, Copy, Debug, Serialize)]
 pub struct Stage {
     /// Its name.
