@@ -160,7 +160,7 @@ fn debootstrap(root: &Path) {
     panic!("mmdebstrap made no system: {said}");
 }
 
-/// An authority that this system trusts, and its certificate of a server: of this machine, as a guest sees it.
+/// An authority that this system trusts, and its certificate for this machine, as a guest sees it.
 fn authority(root: &Path) {
     let file = |name: &str| root.join(name).display().to_string();
     let (authority, signs) = (file(AUTHORITY), file("opt/authority.pem"));
