@@ -408,16 +408,23 @@ fn a_root_is_signed_and_comes_over_tls() {
     machine.log_in();
     assert_eq!(machine.ran(SUM).trim(), live.sum());
     drop(machine);
-    // A signature that is older than the command line allows, and another key.
+    // A signature that is older than the command line allows, one that has expired, and another key.
     let given_up = "cannot be mounted from a headstart image";
-    let mut machine = live.start_with("network.img", &format!("{root} headstart.min-date=2026-02-01"), &net);
-    let said = machine.wait_for_any(&[given_up, "login: "]);
-    assert!(said.contains(given_up) && said.contains("2026-01-01"), "{said}");
+    let old = scene.arg("www/old.hsi");
+    std::os::unix::fs::symlink(&image, &old).expect("a link");
+    let signs = ["sign", &old, "--key", &scene.arg("boot.key"), "--date", "2026-01-01", "--expires", "1"];
+    run(signs).ok();
     let other = run(["keygen", "-o", &scene.arg("other.key")]).ok();
     let other = other.stdout.trim().strip_prefix("#key=").expect("a key").to_owned();
-    let mut machine = live.start_with("network.img", &root.replace(&key, &other), &net);
-    let said = machine.wait_for_any(&[given_up, "login: "]);
-    assert!(said.contains(given_up) && said.contains("not signed by the key"), "{said}");
+    for (root, why) in [
+        (format!("{root} headstart.min-date=2026-02-01"), "2026-01-01"),
+        (root.replace("root.hsi", "old.hsi"), "it was good until"),
+        (root.replace(&key, &other), "not signed by the key"),
+    ] {
+        let mut machine = live.start_with("network.img", &root, &net);
+        let said = machine.wait_for_any(&[given_up, "login: "]);
+        assert!(said.contains(given_up) && said.contains(why), "{why}: {said}");
+    }
 }
 
 #[test]
