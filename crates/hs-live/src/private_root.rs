@@ -15,6 +15,8 @@ pub const DISK: &str = "/disk";
 pub const FS: &str = "/fs";
 /// Where the medium with the image is mounted.
 pub const MEDIUM: &str = "/medium";
+/// Where a medium is mounted to look for the image.
+pub const PROBE: &str = "/probe";
 /// Where the file system for a recording is mounted.
 pub const RECORD: &str = "/record";
 /// Where `headstart status` looks for servers, inside and outside.
@@ -40,7 +42,7 @@ pub fn make(base: &Path) -> anyhow::Result<()> {
     let folder = |name: &str| make_folder(&base.join(name));
     make_folder(base)?;
     mount("tmpfs", base, MountFlags::NODEV, "mode=0755,size=64m")?;
-    for name in ["proc", "sys", "dev", "tmp", "run", "disk", "fs", "medium", "overlay", "record"] {
+    for name in ["proc", "sys", "dev", "tmp", "run", "disk", "fs", "medium", "probe", "overlay", "record"] {
         folder(name)?;
     }
     mount("proc", &base.join("proc"), MountFlags::NOSUID, "")?;

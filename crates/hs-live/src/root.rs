@@ -125,9 +125,9 @@ fn digest_on(base: &Path, found: &FoundDevice, trust: &str, words: &Words) -> an
         let source = ImageSource::parse(path.as_ref(), &server::remote(words))?;
         Ok(open_image(&source)?.image_digest().to_string())
     };
-    let medium = medium(base);
-    device::mount(found, &medium, false)?;
-    let image = medium.join(&words.image_path[1..]);
+    let probe = base.join(&private_root::PROBE[1..]);
+    device::mount(found, &probe, false)?;
+    let image = probe.join(&words.image_path[1..]);
     let digest = match image.is_file() {
         true => open(format!("{}{trust}", image.display())),
         false => Err(anyhow::anyhow!(
@@ -135,6 +135,6 @@ fn digest_on(base: &Path, found: &FoundDevice, trust: &str, words: &Words) -> an
             words.image_path
         )),
     };
-    unmount(&medium, UnmountFlags::empty()).with_context(|| format!("unmount {}", medium.display()))?;
+    unmount(&probe, UnmountFlags::empty()).with_context(|| format!("unmount {}", probe.display()))?;
     digest
 }

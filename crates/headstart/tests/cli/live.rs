@@ -321,7 +321,7 @@ fn what_is_wrong_with_a_medium_is_said() {
         bytes.truncate(len / 4096 * 4096);
         fs::write(&cut, &bytes).expect("written");
         let drives = [drive(1, &cut.display().to_string(), "readonly=on,")];
-        let mut machine = live.start(&format!("{right} headstart.wait=3"), &words(&drives));
+        let mut machine = live.start(&format!("{right} headstart.wait=20"), &words(&drives));
         let said = machine.wait_for_any(&[given_up, "login: "]);
         assert!(said.contains(&format!("headstart-live: {why}")), "{said}");
         assert!(said.contains("root.hsi") && said.contains(given_up), "{said}");
@@ -393,9 +393,9 @@ fn a_root_is_signed_and_comes_over_tls() {
     scene.folder("www");
     let image = scene.arg("www/root.hsi");
     fs::copy(live.file("root.hsi"), &image).expect("copied");
-    let key = run(["keygen", "-o", &scene.arg("boot.key")]).ok();
+    let key = run(["keygen", &scene.arg("boot")]).ok();
     let key = key.stdout.trim().strip_prefix("#key=").expect("a key").to_owned();
-    run(["sign", &image, "--key", &scene.arg("boot.key"), "--date", "2026-01-01"]).ok();
+    run(["sign", &image, "--key", &scene.arg("boot.key"), "--date", "2026-01-01", "--expires", "30"]).ok();
     let (www, certificates) = (scene.arg("www"), live_root());
     let [certificate, secret] = [CERTIFICATE, KEY].map(|file| certificates.join(file).display().to_string());
     let nginx = Nginx::start_with(&scene, |port| {
@@ -408,20 +408,17 @@ fn a_root_is_signed_and_comes_over_tls() {
     machine.log_in();
     assert_eq!(machine.ran(SUM).trim(), live.sum());
     drop(machine);
-    // A signature that is older than the command line allows, one that has expired, and another key.
+    // A signature that is older than the command line allows, one that has expired by the clock, another key.
     let given_up = "cannot be mounted from a headstart image";
-    let old = scene.arg("www/old.hsi");
-    std::os::unix::fs::symlink(&image, &old).expect("a link");
-    let signs = ["sign", &old, "--key", &scene.arg("boot.key"), "--date", "2026-01-01", "--expires", "1"];
-    run(signs).ok();
-    let other = run(["keygen", "-o", &scene.arg("other.key")]).ok();
+    let other = run(["keygen", &scene.arg("other")]).ok();
     let other = other.stdout.trim().strip_prefix("#key=").expect("a key").to_owned();
-    for (root, why) in [
-        (format!("{root} headstart.min-date=2026-02-01"), "2026-01-01"),
-        (root.replace("root.hsi", "old.hsi"), "it was good until"),
-        (root.replace(&key, &other), "not signed by the key"),
+    for (root, clock, why) in [
+        (format!("{root} headstart.min-date=2026-02-01"), "utc", "2026-01-01"),
+        (root.clone(), "2030-01-01", "it was good until"),
+        (root.replace(&key, &other), "utc", "not signed by the key"),
     ] {
-        let mut machine = live.start_with("network.img", &root, &net);
+        let clock = ["-rtc", &format!("base={clock}")];
+        let mut machine = live.start_with("network.img", &root, &[&net[..], &clock].concat());
         let said = machine.wait_for_any(&[given_up, "login: "]);
         assert!(said.contains(given_up) && said.contains(why), "{why}: {said}");
     }
@@ -472,8 +469,10 @@ fn a_machine_records_its_start_and_the_next_one_is_prefetched() {
     let kernel = ["--kernel", &live.file("vmlinuz"), "--initrd", &live.file("initrd.img")];
     run([&["iso", &fast, "-o", &iso], &kernel[..]].concat()).ok();
     let drives = [drive(1, &iso, "readonly=on,")];
-    let root = format!("root=headstart:/dev/vda#{}", made["image_digest"].as_str().expect("a name"));
-    let mut machine = live.start(&root, &words(&drives));
+    let named = made["image_digest"].as_str().expect("a name");
+    // The budget is more than the machine has.
+    let root = format!("root=headstart:/dev/vda#{named} headstart.budget=4G");
+    let mut machine = live.start(&root, &[&words(&drives)[..], &["-m", "256M"]].concat());
     machine.log_in();
     let ask = "perl -MSocket -e 'socket(S,PF_UNIX,SOCK_STREAM,0);connect(S,sockaddr_un($ARGV[0]));print <S>'";
     let status = machine.ran(&format!("{ask} $(ls /run/headstart/*.sock | tail -n 1)"));
