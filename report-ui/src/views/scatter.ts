@@ -52,7 +52,7 @@ export const scatter: ViewSpec = {
           ticks: timeTicks(y.domain),
           tickFormat: (value: number) => text.seconds(value),
         },
-        chosen: context.chosenOf(run),
+        chosen: context.wholeOf(run),
         xOf: (i) => steps[index]![i]!,
         yOf: (i) => Math.max(SHORTEST, duration(run.requests!, i, part)),
         category: (i) => by.of(run.requests!, i),

@@ -72,6 +72,7 @@ function figuresOf(context: Context, run: Run): Map<string, Value> {
   if (run.disk) {
     const blocks = context.blocksOf(run).finalCounts();
     if (kinds.has(1) || kinds.has(2)) {
+      found.set("page_cache_took_blocks", blocks.cached);
       for (const state of ["used", "late", "unused"] as const) found.set(`${state}_blocks`, blocks[state]);
     }
     found.set("read_on_demand_blocks", blocks.read);
