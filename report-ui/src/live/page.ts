@@ -1,5 +1,5 @@
 /** The live page: asks its server once a second how it is, and shows that. */
-import { STATES, STATE_TEXT } from "../blocks";
+import { STATES, STATE_TEXT, type State } from "../blocks";
 import { decodeColumn } from "../column";
 import { Context } from "../context";
 import type { Data, Disk } from "../data";
@@ -21,10 +21,15 @@ const EVERY_MS = 1000;
 /** A server that does not answer in this time is told to be gone. */
 const PATIENCE_MS = 10_000;
 
-/** States that no feed has: nothing is written, and what is never read is known only at the end. */
-const SHOWN = STATES.map((state, index) => ({ state, index })).filter(
-  ({ state }) => state !== "written" && state !== "unused" && state !== "zero",
-);
+/** The states that a feed has: nothing is written, and what is never read is known only at the end. */
+const OF_DISK: readonly State[] = ["cold", "hot", "prefetched", "cached", "used", "read", "late"];
+/** Of a file, what was sent is known. */
+const OF_FILE: readonly State[] = ["cold", "hot", "read"];
+const TEXT_OF_FILE: Partial<Record<State, string>> = {
+  cold: "not sent",
+  hot: "hot region, not sent",
+  read: "sent to clients",
+};
 
 export function startLive(root: HTMLElement): void {
   new LivePage(root).start();
@@ -155,24 +160,25 @@ class LivePage {
     this.paneBox.replaceChildren(this.pane.element);
     linkZoom([this.pane], width, height);
     this.legend.replaceChildren(
-      ...SHOWN.map(({ state, index }) =>
-        h(
+      ...(feed.is_file ? OF_FILE : OF_DISK).map((state) => {
+        const index = STATES.indexOf(state);
+        return h(
           "li",
           {},
           sample(index, context.theme),
-          h("span", {}, STATE_TEXT[state]),
+          h("span", {}, (feed.is_file && TEXT_OF_FILE[state]) || STATE_TEXT[state]),
           h("span", { class: "amount", "data-state": state }, text.count(this.pane!.count(index))),
-        ),
-      ),
+        );
+      }),
     );
   }
 
   private show(feed: Feed): void {
     this.root.querySelector(".generator")!.textContent = feed.generator;
     this.say(`Live, ${text.seconds(feed.at_s)} since the server began.`, false);
-    for (const { state, index } of SHOWN) {
-      const amount = this.legend.querySelector(`[data-state=${state}]`);
-      if (amount) amount.textContent = text.count(this.pane?.count(index) ?? 0);
+    for (const amount of this.legend.querySelectorAll<HTMLElement>("[data-state]")) {
+      const index = STATES.indexOf(amount.dataset.state as State);
+      amount.textContent = text.count(this.pane?.count(index) ?? 0);
     }
     const { waits, clients, prefetch } = feed;
     const facts: [string, string][] = [

@@ -19,6 +19,8 @@ export interface Moment {
 export class Rates {
   classes: string[] = [];
   moments: Moment[] = [];
+  /** Whether reads wait for the medium, as far as the server knows. */
+  knowsWaits = true;
   private before: Feed | null = null;
 
   /** Takes what a server says. Another server, or another image, begins anew. */
@@ -27,6 +29,7 @@ export class Rates {
     this.before = feed;
     if (before?.server !== feed.server || before.image !== feed.image) {
       this.moments = [];
+      this.knowsWaits = !feed.is_file;
       this.classes = feed.classes.map((each) => each.name);
       return;
     }

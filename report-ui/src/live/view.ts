@@ -20,7 +20,7 @@ export function ratesView(rates: () => Rates): ViewSpec {
   };
 }
 
-function make(_context: Context, width: number, { classes, moments }: Rates): Made | string {
+function make(_context: Context, width: number, { classes, moments, knowsWaits }: Rates): Made | string {
   if (moments.length === 0) return "The first rates come in a second.";
   const domain: [number, number] = [moments[0]!.at - moments[0]!.seconds, moments[moments.length - 1]!.at];
   const category = (i: number): number => i;
@@ -95,8 +95,9 @@ function make(_context: Context, width: number, { classes, moments }: Rates): Ma
       return `${text.seconds(moment.at)}: ${moment.waiting.toFixed(2)}`;
     }),
   ];
+  if (!knowsWaits) panels.pop();
   const legend = classes.map((name, i) => ({ text: name, category: category(i) }));
-  legend.push({ text: "reads that wait", category: WAITS });
+  if (knowsWaits) legend.push({ text: "reads that wait", category: WAITS });
   function* rows(): Generator<text.CellValue[]> {
     for (const { at, seconds, bytes, requests, waiting } of moments) {
       yield [at, seconds, ...bytes, ...requests, waiting];

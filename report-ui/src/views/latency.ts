@@ -141,7 +141,7 @@ function panel(
       type: "log",
       domain,
       label: "time",
-      ticks: timeTicks(domain),
+      ticks: timeTicks(domain, width),
       tickFormat: (value: number) => text.seconds(value),
     },
     y: {

@@ -38,7 +38,8 @@ export const totals: ViewSpec = {
       text.label(key),
       ...figures.map((each, i) => {
         const value = each.get(key) ?? null;
-        const shown = text.measure(key, typeof value === "boolean" ? (value ? "yes" : "no") : value);
+        const words = typeof value === "boolean" ? (value ? "yes" : "no") : value;
+        const shown = text.measure(key, typeof words === "string" ? text.shorten(words, 28) : words);
         return withRatio(shown, i === 0 ? null : ratio(value, figures[0]!.get(key)));
       }),
     ]);

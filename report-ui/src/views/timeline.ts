@@ -17,6 +17,8 @@ const MOST_ROWS = 24;
 /** Categories of areas that are no kinds of requests, so that each looks different. */
 const BUSY = 5;
 const CPU = 6;
+/** Processor time is told in hundredths of a second. */
+const TICK = 0.01;
 /** Room above the first panel for the names of the lines. */
 const NAMES = 30;
 
@@ -176,7 +178,7 @@ function panelsOf(context: Context, run: Run, own: Series, all: Series[], width:
   if (!run.requests) return panels;
   add("medium busy", percent, area(own.busy, hatch("timeline", BUSY)), tell(own.busy));
   add(
-    "transfer rate",
+    "transfer rate (MiB/s)",
     rateScale(all),
     stacked(own),
     (bin) =>
@@ -203,8 +205,8 @@ function panelsOf(context: Context, run: Run, own: Series, all: Series[], width:
       Plot.dot(lead, { x, y: "low", stroke: ink(0), symbol: "times", r: 2.5 }),
     ];
     add(
-      "how far prefetch is ahead: median ●, least ×",
-      { domain, label: "s", ticks: 4, grid: true },
+      "seconds that prefetch is ahead: median ●, least ×",
+      { domain, label: null, ticks: 4, grid: true },
       drawn,
       (bin) =>
         Number.isNaN(lead[bin]?.low ?? NaN)
@@ -223,7 +225,7 @@ function rateScale(all: Series[]): Plot.ScaleOptions {
       most = Math.max(most, sum / width / MIB);
     });
   }
-  return { domain: [0, most], label: "MiB/s", ticks: 3, grid: true };
+  return { domain: [0, most], label: null, ticks: 3, grid: true };
 }
 
 function stacked(own: Series): Plot.Markish[] {
@@ -296,7 +298,7 @@ function barsOf(context: Context, run: Run): Bar[] {
   });
   const places = treeOf([...run.lives].sort((a, b) => b.to - b.from - (a.to - a.from)).slice(0, MOST_ROWS));
   let lives = places.map(({ life, depth }, i) => {
-    const cpu = life.cpu === null ? "" : `, CPU ${text.seconds(life.cpu)}`;
+    const cpu = life.cpu === null ? "" : `, CPU ${life.cpu < TICK ? "<10 ms" : text.seconds(life.cpu)}`;
     const label = `${"└ ".repeat(Math.min(1, depth))}${life.process}${cpu}`;
     return { row: `p${i}`, label, depth, from: life.from, to: life.to, category: 1 };
   });
@@ -332,7 +334,7 @@ function gantt(context: Context, heading: string, bars: Bar[], marks: Plot.Marki
       {
         x: (bar: Bar) => (atEnd ? bar.to : bar.from),
         y: "row",
-        text: (bar: Bar) => text.shorten(bar.label, Math.floor(width / 16)),
+        text: (bar: Bar) => text.shorten(bar.label, Math.floor(width / 18)),
         textAnchor: atEnd ? "end" : "start",
         dx: atEnd ? -3 : 3,
         fill: "currentColor",
