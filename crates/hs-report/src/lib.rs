@@ -113,6 +113,18 @@ pub fn run(args: &Reporting, quiet: bool) -> anyhow::Result<()> {
     Ok(())
 }
 
+/// The report of one input that is text, and its requests as a table that is such an input too; no table
+/// where there are no requests.
+///
+/// # Errors
+/// When it is no such input.
+pub fn of_text(text: &[u8], name: &str) -> anyhow::Result<(model::Report, Option<Vec<u8>>)> {
+    let mut inputs = Inputs::default();
+    inputs.add_text(text, name)?;
+    let table = requests(&inputs, Format::Csv).ok();
+    Ok((page::report(inputs), table))
+}
+
 fn json(report: &model::Report) -> anyhow::Result<String> {
     serde_json::to_string(report).context("a report is JSON")
 }
