@@ -147,8 +147,8 @@ pub fn run(args: &Serve, arguments: &[OsString], quiet: bool) -> anyhow::Result<
     confine(args, &named);
     let mut http = serve_http::HttpImages::start(args, &named, &mut kept, &supervisor)?;
     let served = ServedExport::start_all(args, &named, &supervisor, page.as_mut())?;
-    if let (Some(page), Some(http)) = (&mut page, &http) {
-        http.show_at(page, &named);
+    if let Some(http) = &http {
+        http.show_at(page.as_mut(), &named);
     }
     let memory = served.first().map(|served| served.memory(args, &mut kept, &supervisor)).transpose()?;
     let mut nbd = nbd(args, &served, &mut kept, options)?;
@@ -186,13 +186,11 @@ pub fn run(args: &Serve, arguments: &[OsString], quiet: bool) -> anyhow::Result<
         say_where(&served, nbd.as_ref(), metrics.as_ref(), page.as_ref());
     }
     let reload = || reload(http.as_ref(), nbd_tls.as_ref());
-    let clients = || http.as_ref().map(serve_http::HttpImages::clients);
+    let now = || Now { statuses: statuses(), clients: http.as_ref().map(serve_http::HttpImages::clients) };
     let ended = metrics::answered_meanwhile(metrics, statuses, || {
-        live_page::shown_meanwhile(
-            page.as_ref(),
-            || Now { statuses: statuses(), clients: clients() },
-            || wait_for_end(&signals, socket.as_ref(), &statuses, reloads.then_some(&reload)),
-        )
+        live_page::shown_meanwhile(page.as_ref(), now, || {
+            wait_for_end(&signals, socket.as_ref(), &statuses, reloads.then_some(&reload))
+        })
     });
     supervisor.ending();
     manager.stopping();

@@ -160,7 +160,8 @@ impl HttpImages {
     }
 
     /// Lets the page show the files of the images.
-    pub(super) fn show_at(&self, page: &mut LivePage, named: &[NamedImage]) {
+    pub(super) fn show_at(&self, page: Option<&mut LivePage>, named: &[NamedImage]) {
+        let Some(page) = page else { return };
         for (map, named) in self.maps.iter().zip(named) {
             page.add_file(&named.name, Arc::clone(map));
         }

@@ -17,7 +17,7 @@ use prometheus_client::registry::{Registry, Unit};
 use rustix::net::AddressFamily;
 
 use crate::handover::{HandedOver, Supervisor};
-use crate::questions::{self, Asker};
+use crate::questions::{self, QuestionSender};
 use crate::status::Status;
 
 /// A figure of a served image.
@@ -266,7 +266,7 @@ impl MetricsSocket {
     ///
     /// # Errors
     /// When no thread can be started for it.
-    fn open(&self, asked: Asker) -> anyhow::Result<HttpServer> {
+    fn open(&self, asked: QuestionSender) -> anyhow::Result<HttpServer> {
         let page = HttpPage {
             name: "metrics".to_owned(),
             content_type: CONTENT_TYPE,

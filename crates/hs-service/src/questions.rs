@@ -4,11 +4,11 @@ use crossbeam_channel::{Receiver, Sender, bounded};
 
 /// Asks.
 #[derive(Debug)]
-pub struct Asker(Sender<Question>);
+pub struct QuestionSender(Sender<Question>);
 
 /// Answers.
 #[derive(Debug)]
-pub struct Answerer(Receiver<Question>);
+pub struct QuestionReceiver(Receiver<Question>);
 
 #[derive(Debug)]
 struct Question {
@@ -18,12 +18,12 @@ struct Question {
 
 /// Both ends. When the asker is gone, the answerer ends.
 #[must_use]
-pub fn channel() -> (Asker, Answerer) {
+pub fn channel() -> (QuestionSender, QuestionReceiver) {
     let (sender, receiver) = bounded(0);
-    (Asker(sender), Answerer(receiver))
+    (QuestionSender(sender), QuestionReceiver(receiver))
 }
 
-impl Asker {
+impl QuestionSender {
     /// The answer; nothing when there is no answerer any more.
     #[must_use]
     pub fn ask(&self, text: &str) -> String {
@@ -33,7 +33,7 @@ impl Asker {
     }
 }
 
-impl Answerer {
+impl QuestionReceiver {
     /// Answers each question, until the asker is gone.
     pub fn answer(self, answer: impl Fn(&str) -> String) {
         for question in self.0 {

@@ -47,10 +47,10 @@ pub struct CpuUse {
 
 /// What was seen so far.
 #[derive(Debug, Default)]
-pub struct ProcessLog(Mutex<Seen>);
+pub struct ProcessLog(Mutex<Sightings>);
 
 #[derive(Debug, Default)]
-struct Seen {
+struct Sightings {
     lives: Vec<ProcessLife>,
     /// Of the processes that live, their places in `lives`.
     living: HashMap<u32, usize>,
@@ -94,7 +94,7 @@ impl ProcessLog {
     }
 }
 
-impl Seen {
+impl Sightings {
     fn take(&mut self, at: Nanos, now: Vec<ProcessNow>) {
         let mut used = Nanos::ZERO;
         let mut living = HashMap::new();
@@ -147,7 +147,7 @@ mod tests {
 
     #[test]
     fn a_number_that_is_used_again_is_another_process() {
-        let mut seen = Seen::default();
+        let mut seen = Sightings::default();
         let looks = [
             vec![process(7, "sh", 0)],
             vec![process(7, "python3", 30), process(8, "cat", 10)],

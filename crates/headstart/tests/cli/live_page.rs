@@ -19,12 +19,12 @@ fn template(scene: &Scene) -> String {
 }
 
 /// Where a page is: `HOST:PORT` and the path with the secret.
-struct Place {
+struct LivePage {
     host: String,
     path: String,
 }
 
-impl Place {
+impl LivePage {
     fn of(url: &str) -> Self {
         let rest = url.trim().rsplit("http://").next().expect("an address");
         let (host, path) = rest.split_once('/').expect("a path");
@@ -58,17 +58,17 @@ fn status(answer: &str) -> &str {
 }
 
 /// A server of an image's file, and where file and page are.
-fn serve(scene: &Scene) -> (Running, Place, Place) {
+fn serve(scene: &Scene) -> (Running, LivePage, LivePage) {
     let image = scene.arg("a.hsi");
     let mut command = headstart(["serve", &image, "--http", "127.0.0.1:0", "--ui", "0"]);
     let mut running = Running::start_command({
         command.env("HEADSTART_REPORT_UI", template(scene));
         command
     });
-    let file = Place::of(&running.said());
+    let file = LivePage::of(&running.said());
     let line = running.said();
     assert!(line.starts_with("live page at http://127.0.0.1:"), "{line}");
-    (running, file, Place::of(&line))
+    (running, file, LivePage::of(&line))
 }
 
 #[test]
@@ -191,7 +191,7 @@ fn a_mount_has_a_page_and_a_trace() {
     command.env("HEADSTART_REPORT_UI", template(&scene));
     let mut server = Running::start_command(command);
     let ready = server.printed_json();
-    let page = Place::of(ready["ui"].as_str().expect("an address"));
+    let page = LivePage::of(ready["ui"].as_str().expect("an address"));
     let before = page.feed("").expect("a feed");
     assert_eq!(
         (&before["is_file"], &before["medium"]),

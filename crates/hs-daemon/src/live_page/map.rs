@@ -40,7 +40,7 @@ struct Cells {
     /// The number of the next change.
     next: u64,
     /// What came before the size was known.
-    early: Vec<(BlockRange, Seen)>,
+    early: Vec<(BlockRange, BlockEvent)>,
 }
 
 /// Cells in order that got one state.
@@ -53,7 +53,7 @@ struct Change {
 
 /// What happens to a block.
 #[derive(Clone, Copy, Debug)]
-enum Seen {
+enum BlockEvent {
     Prefetched,
     /// A page cache took it, which asks before a program does.
     Cached,
@@ -85,11 +85,11 @@ impl LiveMap {
     /// Bytes of a file were given to a client.
     pub(crate) fn sent(&self, bytes: ByteRange) {
         if bytes.len > 0 {
-            self.see(BlockRange::covering(bytes.offset, bytes.len), Seen::Read { late: false });
+            self.see(BlockRange::covering(bytes.offset, bytes.len), BlockEvent::Read { late: false });
         }
     }
 
-    fn see(&self, run: BlockRange, seen: Seen) {
+    fn see(&self, run: BlockRange, seen: BlockEvent) {
         self.state.lock().see(run, seen);
     }
 
@@ -121,7 +121,7 @@ impl LiveMap {
 }
 
 impl Cells {
-    fn see(&mut self, run: BlockRange, seen: Seen) {
+    fn see(&mut self, run: BlockRange, seen: BlockEvent) {
         if self.states.is_empty() {
             if self.early.len() < MOST_CHANGES {
                 self.early.push((run, seen));
@@ -129,11 +129,11 @@ impl Cells {
             return;
         }
         self.change(run, |old| match seen {
-            Seen::Prefetched => PREFETCHED,
-            Seen::Cached if old >= PREFETCHED => CACHED,
-            Seen::Read { late: true } => LATE,
-            Seen::Cached | Seen::Read { .. } if old < PREFETCHED => READ,
-            Seen::Cached | Seen::Read { .. } => USED,
+            BlockEvent::Prefetched => PREFETCHED,
+            BlockEvent::Cached if old >= PREFETCHED => CACHED,
+            BlockEvent::Read { late: true } => LATE,
+            BlockEvent::Cached | BlockEvent::Read { .. } if old < PREFETCHED => READ,
+            BlockEvent::Cached | BlockEvent::Read { .. } => USED,
         });
     }
 
@@ -178,7 +178,7 @@ impl Cells {
 impl Watch for LiveMap {
     fn demand(&self, event: &DemandEvent) {
         let late = event.late_bytes > 0;
-        let seen = if event.expected { Seen::Cached } else { Seen::Read { late } };
+        let seen = if event.expected { BlockEvent::Cached } else { BlockEvent::Read { late } };
         self.see(BlockRange::covering(event.range.offset, event.range.len), seen);
     }
 
@@ -187,7 +187,7 @@ impl Watch for LiveMap {
             return;
         }
         for run in event.blocks {
-            self.see(BlockRange::new(Lba(run.start.0), run.count), Seen::Prefetched);
+            self.see(BlockRange::new(Lba(run.start.0), run.count), BlockEvent::Prefetched);
         }
     }
 }
@@ -201,21 +201,21 @@ mod tests {
     }
 
     fn read(map: &LiveMap, first: u64, count: u64, late: bool) {
-        map.see(BlockRange::new(Lba(first), count), Seen::Read { late });
+        map.see(BlockRange::new(Lba(first), count), BlockEvent::Read { late });
     }
 
     #[test]
     fn cells_rise_and_what_came_early_counts() {
         let map = LiveMap::new();
-        map.see(BlockRange::new(Lba(1), 2), Seen::Prefetched);
+        map.see(BlockRange::new(Lba(1), 2), BlockEvent::Prefetched);
         map.describe(8 * BLOCK_BYTES, [BlockRange::new(Lba(0), 4)].into_iter());
         assert_eq!(states(&map), [HOT, PREFETCHED, PREFETCHED, HOT, 0, 0, 0, 0]);
-        map.see(BlockRange::new(Lba(1), 1), Seen::Cached);
+        map.see(BlockRange::new(Lba(1), 1), BlockEvent::Cached);
         read(&map, 2, 1, false);
         read(&map, 3, 1, true);
         read(&map, 6, 100, false);
         assert_eq!(states(&map), [HOT, CACHED, USED, LATE, 0, 0, READ, READ]);
-        map.see(BlockRange::new(Lba(0), 8), Seen::Prefetched);
+        map.see(BlockRange::new(Lba(0), 8), BlockEvent::Prefetched);
         read(&map, u64::MAX >> 13, 1, false);
         assert_eq!(states(&map), [5, CACHED, USED, LATE, 5, 5, READ, READ]);
     }
