@@ -113,7 +113,7 @@ impl Sightings {
                 }
             };
             let life = &mut self.lives[place];
-            used = used + cpu.saturating_sub(life.cpu);
+            used += cpu.saturating_sub(life.cpu);
             (life.to, life.cpu, life.name) = (at, cpu, process.name);
             living.insert(process.pid, place);
         }
