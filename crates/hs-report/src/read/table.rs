@@ -14,6 +14,8 @@ use crate::recording::{MOST_REQUESTS, Recording, Request};
 
 /// So many processes are told apart; all others count as one.
 const MOST_PROCESSES: usize = 10_000;
+/// No start takes longer: 127 years.
+const MOST_SECONDS: u64 = 4_000_000_000;
 /// Inputs that one table may have.
 const MOST_INPUTS: usize = 64;
 
@@ -31,13 +33,25 @@ impl Columns {
     }
 
     fn seconds(&self, row: &csv::StringRecord, name: &str) -> anyhow::Result<Option<Nanos>> {
-        let parse = |text: &str| {
-            let seconds: f64 = text.parse().ok().filter(|seconds| (0.0..=4e9).contains(seconds))?;
-            Some(Nanos::from_secs_f64(seconds))
-        };
         let Some(text) = self.text(row, name) else { return Ok(None) };
-        parse(text).map(Some).with_context(|| format!("{name} '{}' is no time in seconds", short(text)))
+        nanos(text).map(Some).with_context(|| format!("{name} '{}' is no time in seconds", short(text)))
     }
+}
+
+/// A time in seconds. With up to nine decimals it is exact, so that a table that is written is read as the same.
+fn nanos(text: &str) -> Option<Nanos> {
+    let is_exact = |text: &str| !text.is_empty() && text.bytes().all(|byte| byte.is_ascii_digit());
+    if let Some((whole, part)) = text.split_once('.')
+        && is_exact(whole)
+        && is_exact(part)
+        && part.len() <= 9
+        && let Ok(whole) = whole.parse::<u64>()
+        && whole < MOST_SECONDS
+    {
+        return Some(Nanos(whole * 1_000_000_000 + format!("{part:0<9}").parse::<u64>().ok()?));
+    }
+    let seconds: f64 = text.parse().ok().filter(|seconds| (0.0..MOST_SECONDS as f64).contains(seconds))?;
+    Some(Nanos((seconds * 1e9).round() as u64))
 }
 
 fn short(text: &str) -> String {
