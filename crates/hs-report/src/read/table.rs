@@ -38,7 +38,8 @@ impl Columns {
     }
 }
 
-/// A time in seconds. With up to nine decimals it is exact, so that a table that is written is read as the same.
+/// A time in seconds. With up to nine decimals it is exact, so that a table that is written is read as the
+/// same.
 fn nanos(text: &str) -> Option<Nanos> {
     let is_exact = |text: &str| !text.is_empty() && text.bytes().all(|byte| byte.is_ascii_digit());
     if let Some((whole, part)) = text.split_once('.')
