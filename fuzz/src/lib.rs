@@ -15,6 +15,8 @@ pub mod nbd;
 pub mod pointer;
 pub mod profile;
 pub mod regions;
+pub mod report_json;
+pub mod report_table;
 pub mod superblock;
 pub mod upload;
 
@@ -35,6 +37,8 @@ pub const TARGETS: &[(&str, Target)] = &[
     ("pointer", pointer::run),
     ("profile", profile::run),
     ("regions", regions::run),
+    ("report_json", report_json::run),
+    ("report_table", report_table::run),
     ("superblock", superblock::run),
     ("upload", upload::run),
 ];

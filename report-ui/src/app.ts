@@ -2,9 +2,9 @@
 import { Context } from "./context";
 import { KINDS, type Data } from "./data";
 import { choice, h } from "./dom";
-import type { Theme } from "./palette";
 import { makeView, type View } from "./section";
 import * as text from "./text";
+import { themeChoice } from "./theme";
 import { latency } from "./views/latency";
 import { makeMap } from "./views/map";
 import { scatter } from "./views/scatter";
@@ -14,8 +14,6 @@ import { timeline } from "./views/timeline";
 
 export function start(root: HTMLElement, data: Data): void {
   const context = new Context(data);
-  const dark = matchMedia("(prefers-color-scheme: dark)");
-  let wanted: Theme | "system" = "system";
   const views: View[] = [
     makeMap(context),
     ...[seek, scatter, latency, timeline, totals, files, fairness, experiments].map((spec) =>
@@ -39,23 +37,13 @@ export function start(root: HTMLElement, data: Data): void {
     }
     drawNear();
   };
-  const applyTheme = (): void => {
-    context.theme = wanted === "system" ? (dark.matches ? "dark" : "light") : wanted;
-    document.documentElement.dataset.theme = context.theme;
-    drawAll();
-  };
   const filterChanged = (): void => {
     context.forget();
     drawAll();
   };
-  const themes = [
-    ["system", "system"],
-    ["light", "light"],
-    ["dark", "dark"],
-  ] as const;
-  const themeChoice = choice("Colours", themes, "system", (value) => {
-    wanted = value as Theme | "system";
-    applyTheme();
+  const theme = themeChoice((chosen) => {
+    context.theme = chosen;
+    drawAll();
   });
   const links = views.map((view) => h("a", { href: `#${view.id}` }, view.title));
   root.replaceChildren(
@@ -64,7 +52,7 @@ export function start(root: HTMLElement, data: Data): void {
       {},
       h("h1", {}, "headstart report"),
       h("span", { class: "generator" }, data.generator),
-      themeChoice,
+      theme.element,
     ),
     h("nav", { "aria-label": "Views" }, ...links),
     h(
@@ -78,7 +66,7 @@ export function start(root: HTMLElement, data: Data): void {
   context.onTime = views.map((view) => () => {
     if (!stale.has(view)) view.setTime();
   });
-  applyTheme();
+  theme.apply();
   const observer = new IntersectionObserver(
     (entries) => {
       for (const entry of entries) {
@@ -91,7 +79,6 @@ export function start(root: HTMLElement, data: Data): void {
     { rootMargin: "400px" },
   );
   for (const view of views) observer.observe(view.element);
-  dark.addEventListener("change", applyTheme);
   let width = root.clientWidth;
   new ResizeObserver(() => {
     if (Math.abs(root.clientWidth - width) < 2) return;

@@ -10,6 +10,7 @@ export const STATES = [
   "written",
   "unused",
   "prefetched",
+  "cached",
   "used",
   "read",
   "late",
@@ -22,11 +23,12 @@ export const STATE_TEXT: Record<State, string> = {
   written: "written",
   unused: "prefetched, never read",
   prefetched: "prefetched, not read yet",
+  cached: "prefetched, taken by the page cache (read or not)",
   used: "prefetched, then read",
   read: "read on demand",
   late: "read before the prefetch brought it",
 };
-const [ZERO, HOT, WRITTEN, UNUSED, PREFETCHED, USED, READ, LATE] = [1, 2, 3, 4, 5, 6, 7, 8];
+const [ZERO, HOT, WRITTEN, UNUSED, PREFETCHED, CACHED, USED, READ, LATE] = [1, 2, 3, 4, 5, 6, 7, 8, 9];
 
 /** More cells than this are not drawn: then several blocks share a cell. */
 const MOST_CELLS = 1 << 24;
@@ -169,6 +171,25 @@ export class Blocks {
     return anew;
   }
 
+  /** Takes the states of all cells from elsewhere, where nothing is replayed. */
+  replace(states: Uint8Array): void {
+    this.states.set(states.subarray(0, this.cells));
+    this.counts.fill(0);
+    for (const state of this.states) this.counts[state]!++;
+  }
+
+  /** Gives cells another state, and names those that had a lower one. */
+  raise(first: number, count: number, state: number, changed: (cell: number, state: number) => void): void {
+    for (let cell = first; cell < Math.min(first + count, this.cells); cell++) {
+      const old = this.states[cell]!;
+      if (state <= old) continue;
+      this.states[cell] = state;
+      this.counts[old]!--;
+      this.counts[state]!++;
+      changed(cell, state);
+    }
+  }
+
   /** How many cells have each state at the end; the replay stays where it is. */
   finalCounts(): Record<State, number> {
     const end = new Blocks(this.run, this.chosen);
@@ -179,11 +200,11 @@ export class Blocks {
   private next(cell: number, old: number, kind: number): number {
     const facts = this.facts[cell]!;
     if (kind === WRITE) return WRITTEN;
-    // The page cache asks a moment ahead, and takes what comes.
-    if (isAhead(kind)) return facts & 4 ? USED : facts & 1 ? PREFETCHED : UNUSED;
+    // The page cache asks a moment ahead, and takes what comes. What it has, programs read without a request.
+    if (isAhead(kind)) return facts & 4 ? CACHED : facts & 1 ? PREFETCHED : UNUSED;
     if (kind === WARM && facts & 8) return old;
     if (facts & 2) return LATE;
-    return old === PREFETCHED || old === USED ? USED : READ;
+    return old === PREFETCHED || old === CACHED || old === USED ? USED : READ;
   }
 
   /** The chosen requests that touch a block, in order of arrival, at most so many. */

@@ -14,6 +14,7 @@ export class Context {
   /** Calls views when the moment changes. */
   onTime: (() => void)[] = [];
   private chosen: (Uint32Array | null)[] = [];
+  private whole: (Uint32Array | null)[] = [];
   private blocks: (Blocks | null)[] = [];
 
   constructor(readonly data: Data) {
@@ -30,6 +31,7 @@ export class Context {
   /** Call it when the filter has changed. */
   forget(): void {
     this.chosen = this.data.runs.map(() => null);
+    this.whole = this.data.runs.map(() => null);
     this.blocks = this.data.runs.map(() => null);
   }
 
@@ -52,6 +54,12 @@ export class Context {
   chosenOf(run: Run): Uint32Array {
     const index = this.data.runs.indexOf(run);
     return (this.chosen[index] ??= run.requests ? select(run.requests, this.filter) : new Uint32Array());
+  }
+
+  /** Of these, each request once: without the further parts of those that brought several runs of blocks. */
+  wholeOf(run: Run): Uint32Array {
+    const index = this.data.runs.indexOf(run);
+    return (this.whole[index] ??= this.chosenOf(run).filter((i) => !run.requests!.part[i]));
   }
 
   /** Its blocks, with a replay of these requests. */

@@ -2,7 +2,7 @@
 import { decodeColumn, decodeTexts } from "./column";
 import type * as model from "./model";
 
-export const VERSION = 1;
+export const VERSION = 2;
 export const BLOCK_BYTES = 4096;
 
 export type Kind = model.RequestKind;
@@ -27,6 +27,8 @@ export interface RequestTable {
   service: Float32Array;
   kind: Uint8Array;
   process: Uint32Array;
+  /** 1 for a further part of a request that is there already, with the same times. */
+  part: Uint8Array;
 }
 
 /** Consecutive blocks. */
@@ -45,6 +47,16 @@ export interface Disk {
   files: { paths: string[]; runs: Runs; path: Uint32Array } | null;
 }
 
+/** A process that ran. */
+export interface Life {
+  process: string;
+  pid: number | null;
+  parent: number | null;
+  from: number;
+  to: number;
+  cpu: number | null;
+}
+
 /** One input. */
 export interface Run {
   name: string;
@@ -58,7 +70,8 @@ export interface Run {
   span: number;
   requests: RequestTable | null;
   stages: model.Stage[];
-  lives: { process: string; from: number; to: number; cpu: number | null }[];
+  lives: Life[];
+  cpu: model.CpuUse[];
   summary: NonNullable<model.Input["summary"]> | null;
   notes: string[];
 }
@@ -119,7 +132,7 @@ async function decodeDisk(disk: model.Disk): Promise<Disk> {
 async function decodeInput(input: model.Input, disks: Disk[], processes: string[]): Promise<Run> {
   const requests = input.requests && (await decodeRequests(input.requests, processes));
   let span = Math.max(input.ended_s ?? 0, input.ready_s ?? 0);
-  for (const part of [...input.stages, ...input.lives]) span = Math.max(span, part.to_s);
+  for (const part of [...input.stages, ...input.lives, ...input.cpu]) span = Math.max(span, part.to_s);
   for (let i = 0; i < (requests?.count ?? 0); i++) {
     const { at, wait, service } = requests!;
     span = Math.max(span, at[i]! + wait[i]! + service[i]!);
@@ -137,10 +150,13 @@ async function decodeInput(input: model.Input, disks: Disk[], processes: string[
     stages: input.stages,
     lives: input.lives.map((life) => ({
       process: processName(life.process),
+      pid: life.process.pid,
+      parent: life.parent,
       from: life.from_s,
       to: life.to_s,
       cpu: life.cpu_s,
     })),
+    cpu: input.cpu,
     summary: input.summary,
     notes: input.notes,
   };
@@ -153,7 +169,7 @@ function processName(process: model.Process): string {
 
 async function decodeRequests(raw: model.Requests, processes: string[]): Promise<RequestTable> {
   const { count } = raw.at_s;
-  const [at, block, blocks, wait, service, kind, process] = await Promise.all([
+  const [at, block, blocks, wait, service, kind, process, part] = await Promise.all([
     decodeColumn(raw.at_s, "f64"),
     decodeColumn(raw.block, "u32"),
     decodeColumn(raw.blocks, "u32"),
@@ -161,8 +177,9 @@ async function decodeRequests(raw: model.Requests, processes: string[]): Promise
     decodeColumn(raw.service_s, "f32"),
     decodeColumn(raw.kind, "u8"),
     decodeColumn(raw.process, "u32"),
+    decodeColumn(raw.part, "u8"),
   ]);
-  if ([block, blocks, wait, service, kind, process].some((column) => column.length !== count)) {
+  if ([block, blocks, wait, service, kind, process, part].some((column) => column.length !== count)) {
     throw new Error("columns of requests differ in length");
   }
   for (let i = 0; i < count; i++) {
@@ -180,7 +197,7 @@ async function decodeRequests(raw: model.Requests, processes: string[]): Promise
     return place;
   });
   rename(process, places);
-  return { count, at, block, blocks, wait, service, kind, process };
+  return { count, at, block, blocks, wait, service, kind, process, part };
 }
 
 /** Replaces indices of an input's list by those of a list for all inputs. */

@@ -1,6 +1,7 @@
 import { start } from "./app";
 import { decodeReport } from "./data";
 import { h } from "./dom";
+import { startLive } from "./live/page";
 import type { Report } from "./model";
 import "./style.css";
 
@@ -8,7 +9,7 @@ async function main(): Promise<void> {
   const root = document.getElementById("app")!;
   const holder = document.getElementById("data")!;
   try {
-    const report = JSON.parse(holder.textContent) as Report | null;
+    const report = JSON.parse(holder.textContent) as Report | { live: number } | null;
     holder.textContent = "";
     if (report === null) {
       root.replaceChildren(
@@ -19,6 +20,8 @@ async function main(): Promise<void> {
           "This page has no data. Make one that has: headstart report INPUT -o report.html",
         ),
       );
+    } else if ("live" in report) {
+      startLive(root);
     } else {
       root.replaceChildren(h("p", { class: "empty", role: "status" }, "Reading the data…"));
       start(root, await decodeReport(report));

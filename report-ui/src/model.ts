@@ -152,6 +152,10 @@ stages: Array<Stage>,
  */
 lives: Array<Life>, 
 /**
+ * The time that they had a processor, all together, where the input says that.
+ */
+cpu: Array<CpuUse>, 
+/**
  * Figures of a run summary, by their keys; `null` without.
  */
 summary: Record<string, number | string | boolean | null> | null, 
@@ -186,6 +190,10 @@ export type Life = {
  */
 process: Process, 
 /**
+ * The number of its parent, where that is known.
+ */
+parent: number | null, 
+/**
  * When it was first seen.
  */
 from_s: number, 
@@ -197,6 +205,23 @@ to_s: number,
  * How long it had a processor; `null` when that is not known.
  */
 cpu_s: number | null, };
+
+/**
+ * The use of processors in a part of the time.
+ */
+export type CpuUse = { 
+/**
+ * When the part began.
+ */
+from_s: number, 
+/**
+ * When it ended.
+ */
+to_s: number, 
+/**
+ * The time that processes had a processor in it: more than its length on several.
+ */
+cpu_s: number, };
 
 /**
  * Requests by their arrival, in parallel columns.
@@ -230,6 +255,10 @@ kind: Column,
  * What requests are of.
  */
 kinds: Array<RequestKind>, 
+/**
+ * `u8`: 1 for a further part of a request that is there already, with the same times; else 0.
+ */
+part: Column, 
 /**
  * `u32`: its number in `processes`.
  */

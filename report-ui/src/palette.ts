@@ -39,6 +39,7 @@ const PLAIN = Array<string>(8).fill("........");
 const DIAGONAL = Array.from({ length: 8 }, (_, y) =>
   Array.from({ length: 8 }, (_, x) => ((x + y) % 4 === 0 ? "#" : ".")).join(""),
 );
+const GRID = Array.from({ length: 8 }, (_, y) => (y % 4 === 0 ? "########" : "#...#..."));
 const STRIPES = Array.from({ length: 8 }, (_, y) => (y % 4 === 0 ? "########" : "........"));
 const CHECKS = Array.from({ length: 8 }, (_, y) =>
   Array.from({ length: 8 }, (_, x) => (((x >> 1) + (y >> 1)) % 2 ? "#" : ".")).join(""),
@@ -55,6 +56,7 @@ export const LOOKS: Record<State, Look> = {
   written: { light: ["#cc79a7", "#7d3f63"], dark: ["#f0a3cb", "#8c4d6e"], texture: COLUMNS },
   unused: { light: ["#f0c419", "#7a6000"], dark: ["#f0c040", "#6b5400"], texture: STRIPES },
   prefetched: { light: ["#8cc8f0", "#0072b2"], dark: ["#2d6f9e", "#9bdcff"], texture: DIAGONAL },
+  cached: { light: ["#4d9fd8", "#004f80"], dark: ["#2f86c0", "#cfeaff"], texture: GRID },
   used: { light: ["#0072b2", "#0072b2"], dark: ["#4fb0f0", "#4fb0f0"], texture: PLAIN },
   read: { light: ["#d55e00", "#ffb27a"], dark: ["#ff8f4d", "#7a3300"], texture: DOTS },
   late: { light: ["#5c0f3c", "#f2a6d2"], dark: ["#f5c6e2", "#8a1c5c"], texture: CHECKS },

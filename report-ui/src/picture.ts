@@ -137,7 +137,7 @@ function drawLegend(svg: SVGSVGElement, id: string, legend: LegendItem[], width:
   let y = 0;
   for (const { text, category } of legend) {
     const label = shorten(text, 34);
-    const needed = SWATCH + label.length * 7 + 14;
+    const needed = SWATCH + label.length * 7.2 + 18;
     if (x > 0 && x + needed > width) {
       x = 0;
       y += LEGEND;

@@ -50,8 +50,9 @@ export function shares(
   for (const i of chosen) {
     let share = found.get(key[i]!);
     if (!share) found.set(key[i]!, (share = { requests: 0, bytes: 0, seconds: 0 }));
-    share.requests += 1;
     share.bytes += requests.blocks[i]! * BLOCK_BYTES;
+    if (requests.part[i]) continue;
+    share.requests += 1;
     share.seconds += duration(requests, i, "total");
   }
   return found;

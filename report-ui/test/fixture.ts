@@ -30,10 +30,16 @@ function input(
   seed: number,
 ): Input {
   const random = generator(seed);
-  const rows = { at: [], block: [], blocks: [], wait: [], service: [], kind: [], process: [] } as Record<
-    string,
-    number[]
-  >;
+  const rows = {
+    at: [],
+    block: [],
+    blocks: [],
+    wait: [],
+    service: [],
+    kind: [],
+    process: [],
+    part: [],
+  } as Record<string, number[]>;
   for (let i = 0; i < count; i++) {
     const isAhead = random() < ahead;
     rows.at!.push((i / count) * seconds);
@@ -44,6 +50,7 @@ function input(
     rows.service!.push(0.0002 * 10 ** (random() * 2));
     rows.kind!.push(isAhead ? 1 : 0);
     rows.process!.push(Math.floor(random() * 3));
+    rows.part!.push(0);
   }
   return {
     name,
@@ -62,6 +69,7 @@ function input(
       kind: column("u8", rows.kind!),
       kinds: ["demand", "prefetch"],
       process: column("u32", rows.process!),
+      part: column("u8", rows.part!),
       processes: [
         { name: "init", pid: 1 },
         { name: HOSTILE, pid: 77 },
@@ -69,7 +77,15 @@ function input(
       ],
     },
     stages: [{ name: "open the image", from_s: 0, to_s: seconds * 0.1 }],
-    lives: [{ process: { name: "init", pid: 1 }, from_s: 0, to_s: seconds * 0.9, cpu_s: seconds * 0.2 }],
+    lives: [
+      { process: { name: "init", pid: 1 }, parent: 0, from_s: 0, to_s: seconds * 0.9, cpu_s: seconds * 0.2 },
+      { process: { name: HOSTILE, pid: 77 }, parent: 1, from_s: seconds * 0.3, to_s: seconds, cpu_s: null },
+    ],
+    cpu: Array.from({ length: 40 }, (_, i) => ({
+      from_s: (i / 40) * seconds,
+      to_s: ((i + 1) / 40) * seconds,
+      cpu_s: ((1 + Math.sin(i / 3)) * seconds) / 40,
+    })),
     summary: { demand_wait_s: seconds / 3, store_bytes: count * 4096 },
     notes: [`a note: ${HOSTILE}`],
   };
@@ -82,7 +98,7 @@ export function report(counts: number[] = [1200, 4000], blocks = 60_000): Report
   });
   const quarter = Math.floor(blocks / 4);
   return {
-    version: 1,
+    version: 2,
     generator: "headstart test",
     disks: [
       {

@@ -20,6 +20,7 @@ use rustix::thread::CapabilitySet;
 use serde_json::Value;
 use zerocopy::{FromBytes, IntoBytes};
 
+use crate::live_page::{self, LivePage, Now};
 use crate::recording::RunningRecording;
 use crate::{Recording, ServerOptions, background_fill, mounted};
 use hs_device::Medium;
@@ -43,6 +44,7 @@ use hs_start::on_medium::OnMedium;
 use hs_start::pinned;
 use hs_start::server_files::Origin;
 use hs_start::start::{self, PrefetchLimits, PrefetchMode};
+use hs_start::trace::{Traced, Tracer};
 
 /// How long the dead server before this one may take to release its mounts.
 const PREDECESSOR_PATIENCE: Duration = Duration::from_secs(20);
@@ -82,6 +84,10 @@ pub struct Mount {
     pub json: bool,
     /// The pipe to the parent of a server in the background.
     pub ready_fd: Option<i32>,
+    /// Write what is read and prefetched to this file, at the end.
+    pub trace: Option<PathBuf>,
+    /// The address of the live page.
+    pub ui: Option<String>,
     /// Supervision and metrics.
     pub serving: ServerOptions,
 }
@@ -124,7 +130,7 @@ fn confine(args: &Mount, supervisor: &Supervisor) {
         | CapabilitySet::IPC_LOCK
         | CapabilitySet::DAC_READ_SEARCH
         | CapabilitySet::DAC_OVERRIDE;
-    if args.serving.metrics.is_some() {
+    if args.serving.metrics.is_some() || args.ui.is_some() {
         capabilities |= CapabilitySet::NET_BIND_SERVICE;
     }
     Confinement {
@@ -153,12 +159,24 @@ impl Server<'_> {
         let default = if args.fs.is_some() { PrefetchMode::Warm } else { PrefetchMode::Push };
         let mode = args.prefetch.unwrap_or(default);
         let metrics = metrics::socket(&mut kept, args.serving.metrics.as_deref(), &self.supervisor)?;
+        let mut page = LivePage::listen(args.ui.as_deref(), &mut kept, &self.supervisor)?;
         let early = self.ends_early()?;
         // A server that died has taken its recording along.
         let recording = args.record.as_ref().filter(|_| self.supervisor.restarts() == 0);
         let recording = recording.map(RunningRecording::begin);
-        let watch = recording.as_ref().map(RunningRecording::watch);
-        let (on_medium, served) = self.show_disk(&mut kept, mode.prefetching(), watch)?;
+        let name = args.image.shown().display().to_string();
+        let map = page.as_mut().map(|page| page.map_of_disk(&name));
+        let tracer = self.tracer();
+        let watches = [
+            recording.as_ref().map(RunningRecording::watch),
+            map.clone().map(|map| map as _),
+            tracer.as_ref().map(Tracer::watch),
+        ];
+        let (on_medium, served) = self.show_disk(&mut kept, mode.prefetching(), watch_of(watches))?;
+        if let Some(map) = &map {
+            live_page::describe(map, served.disk());
+        }
+        let began = Instant::now();
         early.serves(&served);
         let mut guard = self.supervisor.process().is_none().then(Guard::start);
         let abort = served.session().abort();
@@ -176,8 +194,8 @@ impl Server<'_> {
                 (Some(recording), Some(target)) => recording.finish_later(args.image.clone(), target.clone()),
                 _ => Ok(()),
             };
-            let ended =
-                recorded.and_then(|()| self.serve(mode, &on_medium, &served, mounted.as_ref(), metrics));
+            let ended = recorded
+                .and_then(|()| self.serve(mode, &on_medium, &served, mounted.as_ref(), metrics, page));
             (ended, mounted)
         });
         // From here on nothing may wait for the medium.
@@ -189,9 +207,29 @@ impl Server<'_> {
             drop(mounted);
             ended
         });
+        let traced = tracer.map_or(Ok(()), |tracer| {
+            tracer.write(&Traced {
+                disk_digest: served.disk().image().disk_digest(),
+                disk_bytes: served.disk().image().disk_bytes(),
+                command: "mount".to_owned(),
+                medium: args.medium.to_string(),
+                ready_s: None,
+                ended_s: began.elapsed().as_secs_f64(),
+            })
+        });
         drop(served);
         drop(deadline);
-        ended
+        ended.and(traced)
+    }
+
+    /// Traces from the beginning; a server that died has taken its trace along.
+    fn tracer(&self) -> Option<Tracer> {
+        let file = self.args.trace.as_deref()?;
+        if self.supervisor.restarts() > 0 {
+            log::warn!("there is no trace: the server that began it died");
+            return None;
+        }
+        Some(Tracer::new(file))
     }
 
     /// Without a supervisor this process must also handle signals that come before everything is mounted.
@@ -304,6 +342,7 @@ impl Server<'_> {
         served: &ServedImage,
         mounted: Option<&MountedFs>,
         metrics: Option<MetricsSocket>,
+        page: Option<LivePage>,
     ) -> anyhow::Result<()> {
         let args = self.args;
         careful::take_care();
@@ -324,9 +363,14 @@ impl Server<'_> {
             self.log_file.go_to_background()?;
         }
         let status = self.fixed_status(mode, served, mounted.map(MountedFs::target).as_deref());
-        let report = match args.json {
-            true => mounted::report(&status, served, mounted, socket.as_ref(), metrics.as_ref()),
-            false => Value::Null,
+        let url = page.as_ref().map(LivePage::url);
+        let report = match (args.json, &url) {
+            (true, _) => {
+                mounted::report(&status, served, mounted, socket.as_ref(), metrics.as_ref(), url.as_deref())
+            }
+            // The only way to it is this line.
+            (false, Some(url)) => format!("live page at {url}").into(),
+            (false, None) => Value::Null,
         };
         if let (Some(fd), true) = (args.ready_fd, unsupervised) {
             Parent::at(fd)?.tell(&report)?;
@@ -347,6 +391,9 @@ impl Server<'_> {
             if let Some(metrics) = &metrics {
                 hs_output::note!("metrics at {}", metrics.url());
             }
+            if let Some(url) = &url {
+                hs_output::note!("live page at {url}");
+            }
         }
         let target = mounted.map(MountedFs::target);
         let subject = Subject {
@@ -360,7 +407,13 @@ impl Server<'_> {
         let ended = metrics::answered_meanwhile(
             metrics,
             || vec![subject.now()],
-            || wait_for_end(served.session(), target.as_deref(), &self.signals, answering),
+            || {
+                live_page::shown_meanwhile(
+                    page.as_ref(),
+                    || Now { statuses: vec![subject.now()], clients: None },
+                    || wait_for_end(served.session(), target.as_deref(), &self.signals, answering),
+                )
+            },
         );
         self.supervisor.ending();
         manager.stopping();
@@ -385,6 +438,12 @@ impl Server<'_> {
             ..Status::default()
         }
     }
+}
+
+/// What lets all of these see the same.
+fn watch_of(watches: impl IntoIterator<Item = Option<Arc<dyn Watch>>>) -> Option<Arc<dyn Watch>> {
+    let mut all: Vec<Arc<dyn Watch>> = watches.into_iter().flatten().collect();
+    if all.len() > 1 { Some(Arc::new(all)) } else { all.pop() }
 }
 
 /// Closes the disk when it is dropped: dropped before what waits for the medium.

@@ -16,6 +16,7 @@ pub(super) fn report(
     mounted: Option<&MountedFs>,
     socket: Option<&StatusSocket>,
     metrics: Option<&MetricsSocket>,
+    ui: Option<&str>,
 ) -> Value {
     let device = mounted.and_then(MountedFs::device);
     json!({
@@ -33,6 +34,7 @@ pub(super) fn report(
         "supervisor": status.supervisor,
         "status_socket": socket.map(|socket| socket.path().to_string_lossy()),
         "metrics": metrics.map(MetricsSocket::url),
+        "ui": ui,
         "log": status.log,
     })
 }

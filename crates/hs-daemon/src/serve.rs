@@ -7,6 +7,7 @@ use std::sync::Arc;
 use std::time::Instant;
 
 use anyhow::bail;
+use hs_disk::Watch;
 use hs_nbd::{Export, NbdAddress, NbdOptions, NbdServer, NbdStats, NbdTls};
 use hs_serve::{BackgroundFill, CacheSizing, Prefetching, ServedDisk};
 use hs_uffd::UffdServer;
@@ -17,6 +18,7 @@ use rustix::thread::CapabilitySet;
 use serde::Serialize;
 use serde_json::Value;
 
+use crate::live_page::{self, LivePage, Now};
 use crate::named_image::NamedImage;
 use crate::{ServerOptions, background_fill, serve_http, serve_memory};
 use hs_device::Medium;
@@ -82,6 +84,8 @@ pub struct Serve {
     pub fill: bool,
     /// Print a summary as JSON at the end.
     pub json: bool,
+    /// The address of the live page.
+    pub ui: Option<String>,
     /// Supervision and metrics.
     pub serving: ServerOptions,
 }
@@ -139,9 +143,13 @@ pub fn run(args: &Serve, arguments: &[OsString], quiet: bool) -> anyhow::Result<
     let nbd_tls = args.tls.as_ref().map(Tls::of_nbd).transpose()?;
     let options = NbdOptions { tls: nbd_tls.clone(), ..NbdOptions::default() };
     let named = images(args, &mut kept)?;
+    let mut page = LivePage::listen(args.ui.as_deref(), &mut kept, &supervisor)?;
     confine(args, &named);
     let mut http = serve_http::HttpImages::start(args, &named, &mut kept, &supervisor)?;
-    let served = ServedExport::start_all(args, &named, &supervisor)?;
+    let served = ServedExport::start_all(args, &named, &supervisor, page.as_mut())?;
+    if let Some(http) = &http {
+        http.show_at(page.as_mut(), &named);
+    }
     let memory = served.first().map(|served| served.memory(args, &mut kept, &supervisor)).transpose()?;
     let mut nbd = nbd(args, &served, &mut kept, options)?;
     if let Some(nbd) = &nbd {
@@ -175,11 +183,14 @@ pub fn run(args: &Serve, arguments: &[OsString], quiet: bool) -> anyhow::Result<
         if let Some(http) = &http {
             http.say_where(&named);
         }
-        say_where(&served, nbd.as_ref(), metrics.as_ref());
+        say_where(&served, nbd.as_ref(), metrics.as_ref(), page.as_ref());
     }
     let reload = || reload(http.as_ref(), nbd_tls.as_ref());
+    let now = || Now { statuses: statuses(), clients: http.as_ref().map(serve_http::HttpImages::clients) };
     let ended = metrics::answered_meanwhile(metrics, statuses, || {
-        wait_for_end(&signals, socket.as_ref(), &statuses, reloads.then_some(&reload))
+        live_page::shown_meanwhile(page.as_ref(), now, || {
+            wait_for_end(&signals, socket.as_ref(), &statuses, reloads.then_some(&reload))
+        })
     });
     supervisor.ending();
     manager.stopping();
@@ -306,7 +317,12 @@ fn uris(nbd: Option<&NbdServer>, number: usize) -> Vec<String> {
 }
 
 /// Tells a person where clients find what.
-fn say_where(served: &[ServedExport], nbd: Option<&NbdServer>, metrics: Option<&MetricsSocket>) {
+fn say_where(
+    served: &[ServedExport],
+    nbd: Option<&NbdServer>,
+    metrics: Option<&MetricsSocket>,
+    page: Option<&LivePage>,
+) {
     for (number, served) in served.iter().enumerate() {
         for uri in uris(nbd, number) {
             hs_output::note!("{} served at {uri}", served.named.image.display());
@@ -314,6 +330,9 @@ fn say_where(served: &[ServedExport], nbd: Option<&NbdServer>, metrics: Option<&
     }
     if let Some(metrics) = metrics {
         hs_output::note!("metrics at {}", metrics.url());
+    }
+    if let Some(page) = page {
+        hs_output::note!("live page at {}", page.url());
     }
     hs_output::note!("Ctrl-C ends it");
 }
@@ -328,7 +347,7 @@ struct ServedExport {
 }
 
 impl ServedExport {
-    fn start(args: &Serve, named: &NamedImage) -> anyhow::Result<Self> {
+    fn start(args: &Serve, named: &NamedImage, page: Option<&mut LivePage>) -> anyhow::Result<Self> {
         let named = named.clone();
         let prefetching = if args.no_prefetch { Prefetching::Off } else { Prefetching::Hold };
         // All images share the budget, and the cache.
@@ -342,19 +361,30 @@ impl ServedExport {
         args.cache.apply_shared(&mut config, args.images.len(), CacheSizing::Grows);
         let on_medium = medium::open(&named.image, &args.medium, &args.damage)?;
         let config = on_medium.config(&config);
+        let map = page.map(|page| page.map_of_disk(&named.name));
+        let watch = map.clone().map(|map| map as Arc<dyn Watch>);
         // The prefetch for guests begins when there is something that delivers to them.
         let disk = match args.uffd {
-            Some(_) => ServedDisk::open(on_medium.store.clone(), &config.disk_options(), None)?,
-            None => config.open(on_medium.store.clone(), None)?,
+            Some(_) => ServedDisk::open(on_medium.store.clone(), &config.disk_options(), watch)?,
+            None => config.open(on_medium.store.clone(), watch)?,
         };
+        if let Some(map) = map {
+            live_page::describe(&map, &disk);
+        }
         let filling = background_fill::start(args.fill, &named.image, &disk)?;
         Ok(Self { named, on_medium, filling, disk })
     }
 
     /// All of them, where disks are read.
-    fn start_all(args: &Serve, named: &[NamedImage], supervisor: &Supervisor) -> anyhow::Result<Vec<Self>> {
+    fn start_all(
+        args: &Serve,
+        named: &[NamedImage],
+        supervisor: &Supervisor,
+        mut page: Option<&mut LivePage>,
+    ) -> anyhow::Result<Vec<Self>> {
         let named = named.iter().filter(|_| args.reads_disks());
-        let served = named.map(|named| Self::start(args, named)).collect::<anyhow::Result<Vec<_>>>()?;
+        let served = named.map(|named| Self::start(args, named, page.as_deref_mut()));
+        let served = served.collect::<anyhow::Result<Vec<_>>>()?;
         for (number, served) in served.iter().enumerate() {
             pinned::keep(supervisor, number, &served.named.image, served.disk.image().image_digest())?;
         }

@@ -10,19 +10,23 @@ use std::sync::Arc;
 use std::time::SystemTime;
 
 use anyhow::{Context, bail};
+use hs_format::HotSegment;
 use hs_http::{Access, AccessLog, HttpFile, HttpServeOptions, HttpServer, HttpTls, Rates};
 use hs_image::Image;
 use hs_store::{Counters, MemoryStore, RetryCounters, Store};
 use parking_lot::RwLock;
 use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
 
+use crate::live_page::{Clients, LiveMap, LivePage};
 use crate::named_image::NamedImage;
 use crate::serve::{Serve, Tls};
 use hs_output::log_output;
 use hs_service::handover::{HandedOver, Supervisor};
 use hs_service::status::{Status, unix_now};
 use hs_start::medium;
+use hs_start::on_medium::OnMedium;
 use hs_start::pinned;
+use hs_units::{BlockRange, ByteRange};
 
 /// What is served beside images is small: it is kept in memory.
 const MOST_CHANNEL_BYTES: u64 = 1 << 20;
@@ -33,6 +37,8 @@ pub(super) struct HttpImages {
     images: Vec<Medium>,
     log: Option<Arc<LogFile>>,
     tls: Option<HttpTls>,
+    /// Maps of the images' files, where they are shown.
+    maps: Vec<Arc<LiveMap>>,
 }
 
 /// An image, and what its medium counts.
@@ -41,6 +47,18 @@ struct Medium {
     store: Arc<dyn Store>,
     counters: Arc<Counters>,
     retries: Arc<RetryCounters>,
+    /// Where in its file the hot region lies.
+    hot: Vec<ByteRange>,
+}
+
+impl Medium {
+    /// An empty map of its file.
+    fn map(&self) -> Arc<LiveMap> {
+        let map = LiveMap::new();
+        let hot = self.hot.iter().map(|bytes| BlockRange::covering(bytes.offset, bytes.len));
+        map.describe(self.store.len(), hot);
+        Arc::new(map)
+    }
 }
 
 /// Of the files that a server may have open, so many at most are kept for what is no connection over HTTP.
@@ -111,7 +129,17 @@ impl HttpImages {
             None => HttpServer::listen(&args.http)?,
         };
         let log = args.access_log.as_deref().map(LogFile::open).transpose()?;
+        let maps: Vec<Arc<LiveMap>> =
+            images.iter().filter(|_| args.ui.is_some()).map(|image| image.map()).collect();
         let mut options = options(args, log.as_ref())?;
+        if !maps.is_empty() {
+            let maps = maps.clone();
+            options.sent = Some(Arc::new(move |file, bytes| {
+                if let Some(map) = maps.get(file) {
+                    map.sent(bytes);
+                }
+            }));
+        }
         let tls = options.tls.clone();
         fit_open_files(&mut options);
         let server = HttpServer::start(files, Vec::new(), sockets, options)?;
@@ -121,7 +149,7 @@ impl HttpImages {
             medium.status.restarts = supervisor.restarts();
             medium.status.supervisor = supervisor.process();
         }
-        Ok(Some(Self { server, images, log, tls }))
+        Ok(Some(Self { server, images, log, tls, maps }))
     }
 
     /// Opens the access log again, and reads the certificates again.
@@ -129,6 +157,20 @@ impl HttpImages {
         let log = self.log.as_ref().map_or(Ok(()), |log| log.reopen());
         self.tls.as_ref().map_or(Ok(()), HttpTls::reload)?;
         log
+    }
+
+    /// Lets the page show the files of the images.
+    pub(super) fn show_at(&self, page: Option<&mut LivePage>, named: &[NamedImage]) {
+        let Some(page) = page else { return };
+        for (map, named) in self.maps.iter().zip(named) {
+            page.add_file(&named.name, Arc::clone(map));
+        }
+    }
+
+    /// Who is being answered.
+    pub(super) fn clients(&self) -> Clients {
+        let stats = self.server.stats(None);
+        Clients { now: stats.clients as f64, connections: stats.connections as f64 }
     }
 
     /// Tells a person where clients find what.
@@ -199,10 +241,9 @@ fn image(args: &Serve, named: &NamedImage) -> anyhow::Result<(HttpFile, Medium)>
         log: log_output::place().to_owned(),
         ..Status::default()
     };
-    Ok((
-        file,
-        Medium { store: on_medium.store, status, counters: on_medium.counters, retries: on_medium.retries },
-    ))
+    let hot = image.superblock().hot.iter().map(HotSegment::range).collect();
+    let OnMedium { store, counters, retries, .. } = on_medium;
+    Ok((file, Medium { store, status, counters, retries, hot }))
 }
 
 /// The file of `FILE` or `NAME=FILE`.

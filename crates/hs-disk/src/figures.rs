@@ -1,5 +1,6 @@
 //! What a served disk says of itself.
 
+use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use hs_units::{BlockRange, ByteRange, Nanos};
@@ -77,7 +78,8 @@ pub struct DemandEvent {
     pub waited: bool,
     /// Bytes of it that lie in the hot region but had not come yet.
     pub late_bytes: u64,
-    /// It waited only for what the warmer had [announced](crate::ServedDisk::expect): no program did.
+    /// It asked only for what the warmer had [announced](crate::ServedDisk::expect), or waited only for that:
+    /// a page cache took it, and no program waited.
     pub expected: bool,
 }
 
@@ -112,4 +114,15 @@ pub trait Watch: Send + Sync {
 
     /// A request to the medium has ended, and brought blocks.
     fn fetched(&self, _event: FetchEvent) {}
+}
+
+/// Several see the same.
+impl Watch for Vec<Arc<dyn Watch>> {
+    fn demand(&self, event: &DemandEvent) {
+        self.iter().for_each(|each| each.demand(event));
+    }
+
+    fn fetched(&self, event: FetchEvent) {
+        self.iter().for_each(|each| each.fetched(event.clone()));
+    }
 }

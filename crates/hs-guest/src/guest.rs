@@ -179,6 +179,12 @@ impl Guest {
         self.child.as_ref()?.cpu_time()
     }
 
+    /// A function that looks at the processes that run the guest, which are not those in it.
+    #[must_use]
+    pub fn processes(&self) -> Option<impl Fn() -> Option<Vec<rootenv::ProcessNow>> + Send + use<>> {
+        self.child.as_ref().map(rootenv::Child::processes)
+    }
+
     /// The last lines of its console.
     #[must_use]
     pub fn tail(&self) -> Vec<String> {

@@ -33,8 +33,11 @@ pub struct HttpPage {
     pub name: String,
     /// What it is.
     pub content_type: &'static str,
-    /// Makes it. It is called in the thread of the server, and should not take long.
-    pub text: Arc<dyn Fn() -> String + Send + Sync>,
+    /// Further headers, by their names in lower case.
+    pub headers: &'static [(&'static str, &'static str)],
+    /// Makes it from what is behind the `?` of its address. It is called in the thread of the server, and
+    /// should not take long.
+    pub text: Arc<dyn Fn(&str) -> String + Send + Sync>,
 }
 
 /// What is sent.
@@ -74,6 +77,7 @@ pub(super) fn answer(
     pages: &[HttpPage],
     method: &Method,
     path: &str,
+    query: &str,
     headers: &HeaderMap,
 ) -> Answer {
     if method != Method::GET && method != Method::HEAD {
@@ -87,8 +91,11 @@ pub(super) fn answer(
     } else if let Some(number) = files.iter().position(|file| encoded(&file.name) == wanted) {
         of_file(&files[number], number, headers)
     } else if let Some(page) = pages.iter().find(|page| encoded(&page.name) == wanted) {
-        let mut answer = Answer::text(StatusCode::OK, (page.text)());
+        let mut answer = Answer::text(StatusCode::OK, (page.text)(query));
         answer.headers.insert(CONTENT_TYPE, HeaderValue::from_static(page.content_type));
+        for (name, value) in page.headers {
+            answer.headers.insert(*name, HeaderValue::from_static(value));
+        }
         answer
     } else {
         Answer::text(StatusCode::NOT_FOUND, "no such file\n".to_owned())

@@ -5,6 +5,7 @@
 //!
 //! - `answer.rs` decides, without I/O: `GET` and `HEAD` of files that were named when the server began.
 //!   Nothing else exists: no request leads to a path of this machine, and none can change anything.
+//! - `hidden.rs` decides, without I/O: whether a request may see a server that is for one user.
 //! - `body.rs` brings the bytes, a piece at a time, when the client has taken the last one: a client that
 //!   does
 //!   not read holds no thread.
@@ -22,11 +23,13 @@ mod answer;
 mod body;
 mod buffers;
 mod connection;
+mod hidden;
 mod listener;
 mod pacer;
 mod room;
 mod server;
 
 pub use answer::{HttpFile, HttpPage};
+pub use hidden::Hidden;
 pub use pacer::Rates;
-pub use server::{Access, AccessLog, HttpServeOptions, HttpServer, HttpStats, HttpTls};
+pub use server::{Access, AccessLog, HttpServeOptions, HttpServer, HttpStats, HttpTls, Sent};

@@ -13,8 +13,10 @@ use std::time::{Duration, SystemTime};
 use hs_engine::queue::ClientKey;
 use hs_linux::LinuxError;
 use hs_serve::{Certificates, SlotLimits, Slots, TlsError};
+use hs_units::ByteRange;
 use hyper::body::{Bytes, Incoming};
-use hyper::header::{HeaderValue, RETRY_AFTER};
+use hyper::header::{HOST, HeaderValue, RETRY_AFTER};
+use hyper::http::uri::Authority;
 use hyper::{Request, Response, StatusCode};
 use hyper_util::server::graceful::GracefulShutdown;
 use parking_lot::Mutex;
@@ -25,6 +27,7 @@ use super::answer::{Answer, Content, HttpFile, HttpPage, answer, encoded};
 use super::body::{self, Counted, FileBody, Source};
 use super::buffers::{Buffers, Sending};
 use super::connection::{Peer, accept};
+use super::hidden::{Hidden, Refusal};
 use super::listener::Listener;
 use super::pacer::{Pacer, Rates};
 use super::room::Room;
@@ -78,6 +81,9 @@ pub struct Access {
 /// Who is told of answers.
 pub type AccessLog = Arc<dyn Fn(&Access) + Send + Sync>;
 
+/// Is told which bytes of which file, by its number, were handed to a connection.
+pub type Sent = Arc<dyn Fn(usize, ByteRange) + Send + Sync>;
+
 /// Limits of a server.
 #[derive(Clone)]
 pub struct HttpServeOptions {
@@ -104,6 +110,10 @@ pub struct HttpServeOptions {
     pub end_patience: Duration,
     /// Is told of each answer when it is over.
     pub access: Option<AccessLog>,
+    /// Is told of the bytes of files as they are sent; called in the thread of the server.
+    pub sent: Option<Sent>,
+    /// Who may see anything at all: all clients when `None`.
+    pub hidden: Option<Hidden>,
 }
 
 impl Default for HttpServeOptions {
@@ -119,6 +129,8 @@ impl Default for HttpServeOptions {
             answer_patience: Duration::from_secs(60),
             end_patience: Duration::from_secs(5),
             access: None,
+            sent: None,
+            hidden: None,
         }
     }
 }
@@ -134,6 +146,8 @@ pub struct HttpStats {
     pub sent_bytes: u64,
     /// Bytes of files that all answers hold now.
     pub held_bytes: u64,
+    /// Clients that are being answered now.
+    pub clients: u64,
 }
 
 /// What all connections share.
@@ -264,6 +278,7 @@ impl HttpServer {
             requests: sum(|counts| &counts.requests),
             sent_bytes: sum(|counts| &counts.sent_bytes),
             held_bytes: self.shared.room.held_bytes(),
+            clients: self.shared.answering.lock().len() as u64,
         }
     }
 
@@ -310,10 +325,23 @@ async fn serve(shared: &Arc<Shared>, listeners: Vec<Listener>, mut stopped: watc
     }
 }
 
+/// What a request asks for: behind the secret, where the server has one.
+fn find<'r>(shared: &Shared, request: &'r Request<Incoming>) -> Result<&'r str, Refusal> {
+    let path = request.uri().path();
+    let Some(hidden) = &shared.options.hidden else { return Ok(path) };
+    let named = request.headers().get(HOST).and_then(|host| host.to_str().ok());
+    // HTTP/2 has it in the address.
+    hidden.find(named.or(request.uri().authority().map(Authority::as_str)), path)
+}
+
 /// The answer to one request of a client.
 pub(super) fn respond(shared: &Arc<Shared>, peer: &Peer, request: &Request<Incoming>) -> Response<Counted> {
     let path = request.uri().path();
-    let mut answer = answer(&shared.files, &shared.pages, request.method(), path, request.headers());
+    let (query, headers) = (request.uri().query().unwrap_or_default(), request.headers());
+    let mut answer = match find(shared, request) {
+        Ok(path) => answer(&shared.files, &shared.pages, request.method(), path, query, headers),
+        Err(refusal) => Answer::text(refusal.status(), refusal.to_string()),
+    };
     let is_full = {
         let mut answering = shared.answering.lock();
         let of_client = answering.entry(peer.client).or_insert(0);
@@ -330,12 +358,17 @@ pub(super) fn respond(shared: &Arc<Shared>, peer: &Peer, request: &Request<Incom
     };
     shared.counts[file].requests.fetch_add(1, Relaxed);
     let has_content = matches!(answer.content, Content::File(..));
+    let position = match &answer.content {
+        Content::File(_, range) => range.offset,
+        _ => 0,
+    };
     let ongoing = Ongoing {
         shared: Arc::clone(shared),
         _sending: has_content.then(|| shared.buffers.begin(&peer.connection)),
         answering: peer.activity.begin(),
         client: peer.client,
         file,
+        position,
         access: Access {
             client: peer.address.map(|address| address.ip()),
             at: SystemTime::now(),
@@ -368,6 +401,8 @@ pub(super) struct Ongoing {
     answering: Answering,
     client: ClientKey,
     file: usize,
+    /// Where in the file the next byte is.
+    position: u64,
     access: Access,
 }
 
@@ -380,6 +415,10 @@ impl Ongoing {
     pub(super) fn sent(&mut self, bytes: u64) {
         self.access.sent_bytes += bytes;
         self.shared.buffers.sent(bytes);
+        if let (Some(tell), true) = (&self.shared.options.sent, self.file < self.shared.files.len()) {
+            tell(self.file, ByteRange::new(self.position, bytes));
+        }
+        self.position += bytes;
         self.shared.counts[self.file].sent_bytes.fetch_add(bytes, Relaxed);
     }
 }

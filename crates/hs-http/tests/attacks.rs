@@ -35,8 +35,12 @@ fn memory_file() -> HttpFile {
 fn serve(files: Vec<HttpFile>, options: HttpServeOptions) -> (HttpServer, u16) {
     let socket = TcpListener::bind("0.0.0.0:0").expect("a port");
     let port = socket.local_addr().expect("an address").port();
-    let page =
-        HttpPage { name: "page".into(), content_type: "text/plain", text: Arc::new(|| "made\n".to_owned()) };
+    let page = HttpPage {
+        name: "page".into(),
+        content_type: "text/plain",
+        headers: &[],
+        text: Arc::new(|_| "made\n".to_owned()),
+    };
     let server = HttpServer::start(files, vec![page], vec![OwnedFd::from(socket)], options);
     (server.expect("started"), port)
 }

@@ -135,6 +135,8 @@ pub fn run(arguments: &[OsString]) -> anyhow::Result<i32> {
         trusted: true,
         record: recording,
         clear_dead: false,
+        trace: None,
+        ui: None,
         json: true,
         ready_fd: flags.ready_fd,
         serving: ServerOptions { unsupervised: false, metrics: None, supervisor_fd: flags.supervisor_fd },

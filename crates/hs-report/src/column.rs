@@ -1,10 +1,6 @@
 //! Long lists as text in JSON: little-endian numbers, deflated (zlib), base64.
 
-use std::io::Write as _;
-
-use ct_codecs::{Base64, Encoder as _};
-use flate2::Compression;
-use flate2::write::ZlibEncoder;
+use hs_output::report_page::packed;
 use serde::Serialize;
 #[cfg(test)]
 use ts_rs::TS;
@@ -97,10 +93,4 @@ impl Texts {
         let json = serde_json::to_vec(&texts).expect("strings are JSON");
         Self { count: hs_units::to_u32(texts.len() as u64), data: packed(&json) }
     }
-}
-
-fn packed(bytes: &[u8]) -> String {
-    let mut encoder = ZlibEncoder::new(Vec::new(), Compression::fast());
-    let deflated = encoder.write_all(bytes).and_then(|()| encoder.finish()).expect("memory takes it all");
-    Base64::encode_to_string(deflated).expect("base64 of what is in memory")
 }

@@ -7,7 +7,6 @@ pub mod model;
 
 mod column;
 mod export;
-mod html;
 mod page;
 mod read;
 mod recording;
@@ -19,6 +18,7 @@ use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
 
 use anyhow::{Context, bail};
+use hs_output::report_page::Template;
 use hs_output::whole_file::{check_output, write_whole};
 
 pub use column::{Column, Number, Texts};
@@ -80,6 +80,9 @@ pub struct Reporting {
     pub ui: Option<PathBuf>,
 }
 
+/// What works where the page is not built.
+const WITHOUT_PAGE: &str = "--format csv, iolog, json, parquet and perfetto work without it";
+
 /// Reads the inputs and writes the report.
 ///
 /// # Errors
@@ -95,8 +98,11 @@ pub fn run(args: &Reporting, quiet: bool) -> anyhow::Result<()> {
         inputs.add(path)?;
     }
     let bytes = match format {
-        Format::Html => html::page(&page::report(inputs), args.ui.as_deref())?,
-        Format::Json => serde_json::to_vec(&page::report(inputs)).context("a report is JSON")?,
+        Format::Html => {
+            let template = Template::read(args.ui.as_deref(), WITHOUT_PAGE)?;
+            template.with(&json(&page::report(inputs))?).into_bytes()
+        }
+        Format::Json => json(&page::report(inputs))?.into_bytes(),
         Format::Perfetto | Format::Csv | Format::Parquet | Format::Iolog => requests(&inputs, format)?,
     };
     write_whole(&args.output, &bytes)?;
@@ -105,6 +111,22 @@ pub fn run(args: &Reporting, quiet: bool) -> anyhow::Result<()> {
         hs_output::note!("{}: {size}", args.output.display());
     }
     Ok(())
+}
+
+/// The report of one input that is text, and its requests as a table that is such an input too; no table
+/// where there are no requests.
+///
+/// # Errors
+/// When it is no such input.
+pub fn of_text(text: &[u8], name: &str) -> anyhow::Result<(model::Report, Option<Vec<u8>>)> {
+    let mut inputs = Inputs::default();
+    inputs.add_text(text, name)?;
+    let table = requests(&inputs, Format::Csv).ok();
+    Ok((page::report(inputs), table))
+}
+
+fn json(report: &model::Report) -> anyhow::Result<String> {
+    serde_json::to_string(report).context("a report is JSON")
 }
 
 fn requests(inputs: &Inputs, format: Format) -> anyhow::Result<Vec<u8>> {

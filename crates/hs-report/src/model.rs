@@ -10,7 +10,7 @@ use ts_rs::TS;
 use crate::column::{Column, Texts};
 
 /// The version of this model, which the page checks.
-pub const VERSION: u32 = 1;
+pub const VERSION: u32 = 2;
 
 /// Everything that the page shows.
 #[derive(Clone, Debug, Serialize)]
@@ -120,6 +120,8 @@ pub struct Input {
     pub stages: Vec<Stage>,
     /// Processes that ran meanwhile, where the input says them.
     pub lives: Vec<Life>,
+    /// The time that they had a processor, all together, where the input says that.
+    pub cpu: Vec<CpuUse>,
     /// Figures of a run summary, by their keys; `null` without.
     #[cfg_attr(test, ts(type = "Record<string, number | string | boolean | null> | null"))]
     pub summary: Option<serde_json::Map<String, serde_json::Value>>,
@@ -145,12 +147,26 @@ pub struct Stage {
 pub struct Life {
     /// The process.
     pub process: Process,
+    /// The number of its parent, where that is known.
+    pub parent: Option<u32>,
     /// When it was first seen.
     pub from_s: f64,
     /// When it was last seen.
     pub to_s: f64,
     /// How long it had a processor; `null` when that is not known.
     pub cpu_s: Option<f64>,
+}
+
+/// The use of processors in a part of the time.
+#[derive(Clone, Copy, Debug, Serialize)]
+#[cfg_attr(test, derive(TS))]
+pub struct CpuUse {
+    /// When the part began.
+    pub from_s: f64,
+    /// When it ended.
+    pub to_s: f64,
+    /// The time that processes had a processor in it: more than its length on several.
+    pub cpu_s: f64,
 }
 
 /// Requests by their arrival, in parallel columns.
@@ -171,6 +187,8 @@ pub struct Requests {
     pub kind: Column,
     /// What requests are of.
     pub kinds: Vec<RequestKind>,
+    /// `u8`: 1 for a further part of a request that is there already, with the same times; else 0.
+    pub part: Column,
     /// `u32`: its number in `processes`.
     pub process: Column,
     /// Processes, clients or threads that made them; one without a name where that is not known.

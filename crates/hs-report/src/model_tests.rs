@@ -34,6 +34,7 @@ fn types() -> String {
         model::Input,
         model::Stage,
         model::Life,
+        model::CpuUse,
         model::Requests,
         model::RequestKind,
         model::Process,

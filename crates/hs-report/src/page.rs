@@ -83,6 +83,7 @@ fn input(recording: Recording, disk: Option<u32>) -> Input {
             service_s: Column::f32(&span(|it| it.service.as_secs_f64())),
             kind: Column::bytes(&shown.iter().map(kind).collect::<Vec<_>>()),
             kinds: KINDS.to_vec(),
+            part: Column::bytes(&shown.iter().map(|it| u8::from(it.is_part)).collect::<Vec<_>>()),
             process: Column::u32(&of(|it| it.process)),
             processes: recording.processes,
         }
@@ -97,7 +98,8 @@ fn input(recording: Recording, disk: Option<u32>) -> Input {
         ended_s: recording.ended_s,
         requests,
         stages: recording.stages,
-        lives: Vec::new(),
+        lives: recording.lives,
+        cpu: recording.cpu,
         summary: recording.summary,
         notes,
     }

@@ -7,7 +7,7 @@ mod profile;
 mod table;
 
 use std::fs::File;
-use std::io::{BufRead as _, BufReader, Seek as _};
+use std::io::{BufRead, BufReader, Seek as _};
 use std::path::Path;
 
 use anyhow::{Context, bail};
@@ -48,7 +48,8 @@ impl Inputs {
         Ok(())
     }
 
-    fn add_text(&mut self, mut file: BufReader<File>, name: &str) -> anyhow::Result<()> {
+    /// Reads an input that is text.
+    pub(crate) fn add_text(&mut self, mut file: impl BufRead, name: &str) -> anyhow::Result<()> {
         let start = file.fill_buf()?;
         let first = start.trim_ascii_start().first().copied();
         let line = start.split(|byte| *byte == b'\n').next().unwrap_or_default();

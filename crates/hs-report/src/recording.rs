@@ -4,7 +4,7 @@ use hs_trace::FileUse;
 use hs_units::{BLOCK_BYTES, ByteRange, Digest, Nanos};
 use serde_json::{Map, Value};
 
-use crate::model::{InputKind, Process, RequestKind, Stage};
+use crate::model::{CpuUse, InputKind, Life, Process, RequestKind, Stage};
 
 /// Requests of one input: as many as a profile may have.
 pub(crate) const MOST_REQUESTS: usize = hs_trace::limits::MAX_READS as usize;
@@ -21,6 +21,8 @@ pub(crate) struct Request {
     pub(crate) kind: RequestKind,
     /// Its number in [`Recording::processes`].
     pub(crate) process: u32,
+    /// Whether it is a further part of a request that is there already, with the same times.
+    pub(crate) is_part: bool,
 }
 
 impl Request {
@@ -54,6 +56,8 @@ pub(crate) struct Recording {
     pub(crate) processes: Vec<Process>,
     pub(crate) files: Vec<FileUse>,
     pub(crate) stages: Vec<Stage>,
+    pub(crate) lives: Vec<Life>,
+    pub(crate) cpu: Vec<CpuUse>,
     pub(crate) summary: Option<Map<String, Value>>,
     pub(crate) notes: Vec<String>,
 }
@@ -73,6 +77,8 @@ impl Recording {
             processes: Vec::new(),
             files: Vec::new(),
             stages: Vec::new(),
+            lives: Vec::new(),
+            cpu: Vec::new(),
             summary: None,
             notes: Vec::new(),
         }
@@ -87,6 +93,12 @@ impl Recording {
         for request in &mut self.requests {
             request.at = request.at.saturating_sub(began);
         }
+        let began_s = began.as_secs_f64();
+        let shift = |from: &mut f64, to: &mut f64| {
+            (*from, *to) = ((*from - began_s).max(0.0), (*to - began_s).max(0.0));
+        };
+        self.lives.iter_mut().for_each(|life| shift(&mut life.from_s, &mut life.to_s));
+        self.cpu.iter_mut().for_each(|used| shift(&mut used.from_s, &mut used.to_s));
         let last = self.requests.iter().map(Request::ended).max();
         self.ended_s = self.ended_s.or_else(|| last.map(Nanos::as_secs_f64));
         let end = self.requests.iter().map(|request| request.bytes.end()).max();

@@ -61,7 +61,7 @@ pub fn inherit(command: &mut Command, descriptors: &[BorrowedFd<'_>]) {
 }
 
 /// Starts this program again in the foreground of a session of its own, and waits until it serves or has
-/// failed. Prints the object that it reports with `--json`.
+/// failed. Prints the object that it reports with `--json`, or its line for people.
 pub fn start(arguments: &[OsString], subcommand: &str) -> anyhow::Result<i32> {
     let (ready, theirs) = rustix::pipe::pipe_with(rustix::pipe::PipeFlags::CLOEXEC).context("make a pipe")?;
     let flags = ["--foreground".to_owned(), format!("--ready-fd={}", theirs.as_raw_fd())];
@@ -79,8 +79,10 @@ pub fn start(arguments: &[OsString], subcommand: &str) -> anyhow::Result<i32> {
     BufReader::new(File::from(ready)).read_line(&mut report).context("wait for the server")?;
     if report.ends_with('\n') {
         let object: Value = serde_json::from_str(&report).context("understand the server's report")?;
-        if !object.is_null() {
-            show::json(&object)?;
+        match object {
+            Value::Null => {}
+            Value::String(line) => hs_output::note!("{line}"),
+            object => show::json(&object)?,
         }
         return Ok(0);
     }
@@ -109,7 +111,7 @@ impl Parent {
         self.0.as_fd()
     }
 
-    /// Everything is served. The parent prints `report`, unless it is null.
+    /// Everything is served. The parent prints `report`, an object or a line for people, unless it is null.
     ///
     /// # Errors
     /// When the parent has stopped waiting.

@@ -18,6 +18,7 @@ pub mod memory;
 pub mod metrics;
 pub mod notify;
 pub mod own_arguments;
+pub mod questions;
 pub mod queue_status;
 pub mod run_folder;
 mod seccomp;

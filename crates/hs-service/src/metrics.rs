@@ -7,7 +7,6 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use anyhow::Context;
-use crossbeam_channel::{Receiver, Sender, bounded};
 use hs_http::{HttpPage, HttpServeOptions, HttpServer};
 use hs_linux::SocketFile;
 use prometheus_client::collector::Collector;
@@ -18,6 +17,7 @@ use prometheus_client::registry::{Registry, Unit};
 use rustix::net::AddressFamily;
 
 use crate::handover::{HandedOver, Supervisor};
+use crate::questions::{self, QuestionSender};
 use crate::status::Status;
 
 /// A figure of a served image.
@@ -262,18 +262,17 @@ impl MetricsSocket {
         }
     }
 
-    /// Begins to answer; each time that the figures are asked for, `asked` is sent a place for them.
+    /// Begins to answer.
     ///
     /// # Errors
     /// When no thread can be started for it.
-    fn open(&self, asked: Sender<Sender<String>>) -> anyhow::Result<HttpServer> {
-        let figures = move || {
-            let (sender, figures) = bounded(1);
-            // The server is about to end when there is no answer.
-            asked.send(sender).ok().and_then(|()| figures.recv().ok()).unwrap_or_default()
+    fn open(&self, asked: QuestionSender) -> anyhow::Result<HttpServer> {
+        let page = HttpPage {
+            name: "metrics".to_owned(),
+            content_type: CONTENT_TYPE,
+            headers: &[],
+            text: Arc::new(move |_| asked.ask("")),
         };
-        let page =
-            HttpPage { name: "metrics".to_owned(), content_type: CONTENT_TYPE, text: Arc::new(figures) };
         let socket = self.as_fd().try_clone_to_owned();
         socket
             .map_err(anyhow::Error::from)
@@ -330,10 +329,10 @@ pub fn answered_meanwhile<T>(
     work: impl FnOnce() -> anyhow::Result<T>,
 ) -> anyhow::Result<T> {
     let Some(socket) = socket else { return work() };
-    let (asked, asks) = bounded(0);
+    let (asked, asks) = questions::channel();
     let server = socket.open(asked)?;
     std::thread::scope(|scope| {
-        scope.spawn(|| answer(asks, &statuses));
+        scope.spawn(|| asks.answer(|_| text(statuses())));
         let done = work();
         // With the server goes the sender of requests, and then the thread ends; and with the socket its
         // file.
@@ -341,15 +340,6 @@ pub fn answered_meanwhile<T>(
         drop(socket);
         done
     })
-}
-
-/// Tells the figures to each request for them, until the server that takes requests is gone. `statuses` says
-/// how the server is now.
-fn answer(asks: Receiver<Sender<String>>, statuses: impl Fn() -> Vec<Status>) {
-    for ask in asks {
-        // The request may be gone meanwhile.
-        let _ = ask.send(text(statuses()));
-    }
 }
 
 /// What the text is, for Prometheus.

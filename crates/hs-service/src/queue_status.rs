@@ -71,6 +71,8 @@ pub struct ClassStatus {
     pub class: String,
     /// Requests that were sent to the medium.
     pub requests: u64,
+    /// Bytes that these asked for.
+    pub bytes: u64,
     /// Of these, requests that went along with another one.
     pub merged: u64,
     /// Requests that went before more urgent ones because the class had waited too long.
@@ -102,6 +104,7 @@ impl QueueStatus {
         let class = |(class, metrics): (Class, &hs_engine::queue::ClassMetrics)| ClassStatus {
             class: class.name().to_owned(),
             requests: metrics.requests,
+            bytes: metrics.bytes,
             merged: metrics.merged(),
             aged: metrics.aged,
             waited_s: metrics.waited.as_secs_f64(),

@@ -44,6 +44,7 @@ use rustix::mount::MountFlags;
 use crate::image::ImageSource;
 use crate::medium::{self, Damage};
 use crate::on_medium::OnMedium;
+use crate::process_log::ProcessLog;
 use crate::remote::place_here;
 use crate::start;
 use crate::summary::{Stage, Summary, seconds};
@@ -178,6 +179,10 @@ pub struct BootSpec {
     pub console: Option<PathBuf>,
     /// Sees every read that the server answers.
     pub watch: Option<Arc<dyn Watch>>,
+    /// Whether the reads become a profile: then the guest reads nothing ahead that it can leave.
+    pub is_recorded: bool,
+    /// Sees which processes of this machine run the guest.
+    pub processes: Option<Arc<ProcessLog>>,
     /// Saves the guest when it is ready.
     pub save: Option<Arc<dyn SaveGuest>>,
 }
@@ -222,6 +227,9 @@ pub fn boot(spec: &BootSpec) -> anyhow::Result<Booted> {
         let launch = machine.launch(spec, &served, (&folder, disk_bytes), initramfs)?;
         let mut guest = Guest::start(launch, Console::new(spec.ready.clone()), log.writer())?;
         log::info!("guest started after {:.1?}", began.elapsed());
+        let looking = spec.processes.as_ref().zip(guest.processes());
+        let looking = looking.map(|(log, processes)| log.watch(began, processes)).transpose();
+        let looking = looking.context("look at the processes")?;
         let mut summary = Summary {
             medium: spec.medium.to_string(),
             image_bytes: on_medium.store.len(),
@@ -256,6 +264,7 @@ pub fn boot(spec: &BootSpec) -> anyhow::Result<Booted> {
         })();
         let lost = served.image().and_then(|disk| on_medium.lost(disk));
         summary.end_reason = served.end_reason();
+        drop(looking);
         // From here on nothing may wait for the medium, the guest included.
         guest.kill();
         let ending = Deadline::unhurried(served.abort().into_iter().collect());

@@ -7,6 +7,7 @@
 //! - [`start`], [`environment`], `ready_line`: a command in the root of an image.
 //! - [`boot`]: a guest that boots from an image.
 //! - [`record`], [`fit`]: profiles of both, and on other disks.
+//! - [`trace`], [`process_log`]: requests and processes of a start, for reports.
 //! - [`progress`]: how far long work has come.
 //! - [`summary`]: the figures of both.
 //! - [`pinned`], [`server_files`]: what a server of images keeps and opens.
@@ -23,6 +24,7 @@ pub mod medium;
 pub mod on_medium;
 pub mod open;
 pub mod pinned;
+pub mod process_log;
 pub mod progress;
 mod ready_line;
 pub mod record;

@@ -6,6 +6,7 @@ use std::time::{Duration, Instant};
 
 use anyhow::bail;
 use hs_device::Medium;
+use hs_disk::Watch;
 use hs_fuse::ServedImage;
 use hs_image::{Blocks, Image};
 use hs_serve::{FsDriver, MountFsOptions, Prefetching, Recorder, ServeConfig};
@@ -78,7 +79,9 @@ pub fn start(mut spec: Start, read_ahead: ReadAhead) -> anyhow::Result<(Profile,
     Ok((profile, started))
 }
 
-pub(crate) fn command_line(spec: &Start) -> String {
+/// The command of a start, as one line.
+#[must_use]
+pub fn command_line(spec: &Start) -> String {
     spec.command.iter().map(|word| word.to_string_lossy()).collect::<Vec<_>>().join(" ")
 }
 
@@ -88,7 +91,9 @@ pub(crate) fn command_line(spec: &Start) -> String {
 /// When it is not of an image, or not ready.
 pub fn boot(mut spec: BootSpec) -> anyhow::Result<(Profile, Booted)> {
     let recorder = Arc::new(Recorder::default());
-    spec.watch = Some(recorder.clone());
+    let watches = spec.watch.take().into_iter().chain([recorder.clone() as Arc<dyn Watch>]);
+    spec.watch = Some(Arc::new(watches.collect::<Vec<_>>()));
+    spec.is_recorded = true;
     let BootDisk::Image(image, _) = &spec.disk else {
         bail!(
             "{} is a raw disk: a boot is recorded from an image, build one of it first",

@@ -27,6 +27,7 @@ use crate::environment::Containment;
 use crate::image::ImageSource;
 use crate::medium::{self, Damage};
 use crate::on_medium::OnMedium;
+use crate::process_log::ProcessLog;
 use crate::ready_line;
 use crate::remote::place_here;
 use crate::summary::{Summary, seconds};
@@ -90,6 +91,8 @@ pub struct Start {
     pub watch: Option<Arc<dyn Watch>>,
     /// Observe, by kernel tracing, the use of prefetched bytes.
     pub observe: bool,
+    /// Sees which processes run.
+    pub processes: Option<Arc<ProcessLog>>,
 }
 
 /// The result of a start.
@@ -225,6 +228,8 @@ fn start_from(spec: &Start, on_medium: Option<&OnMedium>, disk_bytes: u64) -> an
     // Only now, so that the command inherits the score that this process was given.
     hs_service::careful::survive_low_memory();
     log::info!("command started after {:.1?}", began.elapsed());
+    let looking = spec.processes.as_ref().map(|log| log.watch(began, child.processes()));
+    let looking = looking.transpose().context("look at the processes")?;
     let mut child = Running { child: Some(child), mounted: &mounted };
     let ready = wait_ready(spec, &mut child, began)?;
     let mut summary =
@@ -257,6 +262,7 @@ fn start_from(spec: &Start, on_medium: Option<&OnMedium>, disk_bytes: u64) -> an
             Some(exit)
         }
     };
+    drop(looking);
     if let (Some(observation), ShownDisk::Image(served)) = (observation, &mounted.served) {
         match observation.finish(served.disk()) {
             Ok(observed) => fill_observed(&mut summary, &observed),

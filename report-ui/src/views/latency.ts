@@ -26,7 +26,7 @@ export const latency: ViewSpec = {
   about: "How long requests took. Lines mark the times that 50, 90 and 99 of a hundred did not exceed.",
   options: { part: PART },
   make: (context, width, options) => {
-    const runs = context.withRequests.filter((run) => context.chosenOf(run).length > 0);
+    const runs = context.withRequests.filter((run) => context.wholeOf(run).length > 0);
     if (runs.length === 0) return "No input has requests that pass the filter.";
     const part = options.part as Part;
     const domain = timeDomain(context, runs, part);
@@ -59,7 +59,7 @@ function histogram(context: Context, run: Run, part: Part, domain: [number, numb
     counts: KINDS.map(() => 0),
   }));
   const at = position(scale);
-  for (const i of context.chosenOf(run)) {
+  for (const i of context.wholeOf(run)) {
     const share = at(Math.max(domain[0], duration(run.requests!, i, part)));
     bins[Math.min(length - 1, Math.floor(share * length))]!.counts[run.requests!.kind[i]!]!++;
   }
@@ -67,7 +67,7 @@ function histogram(context: Context, run: Run, part: Part, domain: [number, numb
 }
 
 function percentiles(context: Context, run: Run, part: Part): number[] {
-  const sorted = Float32Array.from(context.chosenOf(run), (i) => duration(run.requests!, i, part)).sort();
+  const sorted = Float32Array.from(context.wholeOf(run), (i) => duration(run.requests!, i, part)).sort();
   const mean = sorted.reduce((a, b) => a + b, 0) / sorted.length;
   return [...PERCENTS.map((percent) => percentile(sorted, percent)), sorted[sorted.length - 1]!, mean];
 }
@@ -76,7 +76,7 @@ function percentileTable(context: Context, runs: Run[], times: number[][]): HTML
   const names = [...PERCENTS.map((percent) => `p${percent}`), "longest", "mean"];
   const rows = runs.map((run, i) => [
     context.nameOf(run),
-    text.count(context.chosenOf(run).length),
+    text.count(context.wholeOf(run).length),
     ...times[i]!.map((time, k) => {
       const ratio = time / times[0]![k]!;
       return i > 0 && Number.isFinite(ratio)
@@ -141,7 +141,7 @@ function panel(
       type: "log",
       domain,
       label: "time",
-      ticks: timeTicks(domain),
+      ticks: timeTicks(domain, width),
       tickFormat: (value: number) => text.seconds(value),
     },
     y: {

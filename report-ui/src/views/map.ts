@@ -105,7 +105,7 @@ export function makeMap(context: Context): View {
 }
 
 /** All panes zoom together, since they share their axes. */
-function linkZoom(panes: MapPane[], width: number, height: number): void {
+export function linkZoom(panes: MapPane[], width: number, height: number): void {
   const behaviours = panes.map((pane) => {
     const most = Math.max(2, 48 / Math.max(0.001, pane.fitScale));
     const behaviour = zoom<HTMLCanvasElement, unknown>()
@@ -196,7 +196,7 @@ function makePlayer(context: Context, isUseful: () => boolean): Player {
 }
 
 /** The panes side by side with their names and a legend, as one picture. */
-function whole(panes: MapPane[], context: Context): HTMLCanvasElement {
+export function whole(panes: MapPane[], context: Context): HTMLCanvasElement {
   const canvas = document.createElement("canvas");
   const ratio = panes[0]!.ratio;
   const [width, height] = [panes[0]!.canvas.width, panes[0]!.canvas.height];
@@ -223,7 +223,7 @@ function whole(panes: MapPane[], context: Context): HTMLCanvasElement {
 }
 
 /** Runs of blocks of one state at the moment shown. */
-function stateTable(panes: MapPane[], context: Context): text.Table {
+export function stateTable(panes: MapPane[], context: Context): text.Table {
   function* rows(): Generator<text.CellValue[]> {
     for (const { run } of panes) {
       const { states, blocksPerCell } = context.blocksOf(run);

@@ -98,6 +98,19 @@ export class MapPane {
     this.show();
   }
 
+  /** Shows states that came from elsewhere: all of them, or those of some cells. */
+  apply(
+    states: Uint8Array | null,
+    changes: Iterable<readonly [first: number, count: number, state: number]>,
+  ): void {
+    if (states) this.blocks.replace(states);
+    for (const [first, count, state] of changes) {
+      this.blocks.raise(first, count, state, (cell, to) => states ?? this.painter.change(cell, to));
+    }
+    if (states) this.painter.paint(this.blocks.states);
+    this.show();
+  }
+
   /** Where the cursor is, in CSS pixels; the middle without one. */
   cursorPoint(): [number, number] {
     if (this.cursor < 0) return [this.canvas.clientWidth / 2, this.canvas.clientHeight / 2];

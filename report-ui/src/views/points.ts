@@ -23,6 +23,8 @@ export interface PointsPanel {
   yOf: (i: number) => number;
   category: (i: number) => number;
   marks: Plot.Markish[];
+  /** What a point is; a request when not given. */
+  unit?: string;
   /** A place in words. */
   place: (x: number, y: number) => string;
   names: (category: number) => string;
@@ -56,7 +58,7 @@ export function pointsPanel(spec: PointsPanel): Panel {
     marks,
   });
   return {
-    heading: `${spec.heading} — ${count(grid.total)} requests`,
+    heading: `${spec.heading} — ${count(grid.total)} ${spec.unit ?? "requests"}`,
     plot: svg,
     time: spec.time,
     describe: describer(spec, grid),

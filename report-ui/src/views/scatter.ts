@@ -52,7 +52,7 @@ export const scatter: ViewSpec = {
           ticks: timeTicks(y.domain),
           tickFormat: (value: number) => text.seconds(value),
         },
-        chosen: context.chosenOf(run),
+        chosen: context.wholeOf(run),
         xOf: (i) => steps[index]![i]!,
         yOf: (i) => Math.max(SHORTEST, duration(run.requests!, i, part)),
         category: (i) => by.of(run.requests!, i),
@@ -93,10 +93,14 @@ export function timeDomain(context: Context, runs: Run[], part: Part): [number, 
   return [first, Math.max(first * 10, 10 ** Math.ceil(power(high) - 1e-9))];
 }
 
-export function timeTicks(domain: [number, number]): number[] {
+/** Powers of ten, of which as many as a width has room for; all when there is no width. */
+export function timeTicks(domain: [number, number], width = Infinity): number[] {
   const first = Math.round(Math.log10(domain[0]));
   const last = Math.round(Math.log10(domain[1]));
-  return Array.from({ length: last - first + 1 }, (_, i) => 10 ** (first + i));
+  const step = Math.ceil(((last - first) * 60) / (width - 92));
+  return Array.from({ length: last - first + 1 }, (_, i) => 10 ** (first + i)).filter(
+    (_, i) => i % Math.max(1, step) === 0,
+  );
 }
 
 function stepTicks(farthest: number, width: number): number[] {

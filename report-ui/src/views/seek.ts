@@ -78,6 +78,7 @@ function panel(
     yOf: (i) => requests.block[i]! * BLOCK_BYTES,
     category: (i) => by.of(requests, i),
     marks: [],
+    unit: chosen.some((i) => requests.part[i]) ? "runs of blocks" : "requests",
     names: (category) => by.legend.find((item) => item.category === category)?.text ?? "",
     place: (x, address) => {
       if (Number.isNaN(address)) return text.seconds(x);

@@ -38,7 +38,8 @@ export const totals: ViewSpec = {
       text.label(key),
       ...figures.map((each, i) => {
         const value = each.get(key) ?? null;
-        const shown = text.measure(key, typeof value === "boolean" ? (value ? "yes" : "no") : value);
+        const words = typeof value === "boolean" ? (value ? "yes" : "no") : value;
+        const shown = text.measure(key, typeof words === "string" ? text.shorten(words, 28) : words);
         return withRatio(shown, i === 0 ? null : ratio(value, figures[0]!.get(key)));
       }),
     ]);
@@ -72,6 +73,7 @@ function figuresOf(context: Context, run: Run): Map<string, Value> {
   if (run.disk) {
     const blocks = context.blocksOf(run).finalCounts();
     if (kinds.has(1) || kinds.has(2)) {
+      found.set("page_cache_took_blocks", blocks.cached);
       for (const state of ["used", "late", "unused"] as const) found.set(`${state}_blocks`, blocks[state]);
     }
     found.set("read_on_demand_blocks", blocks.read);

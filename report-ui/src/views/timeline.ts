@@ -7,16 +7,26 @@ import { colour } from "../palette";
 import { frame, hatch, plot, ticks, type Panel } from "../picture";
 import type { ViewSpec } from "../section";
 import { answered } from "../stats";
+import { treeOf } from "../tree";
 import * as text from "../text";
 import { byKind } from "./categories";
 
 const MIB = 1 << 20;
 /** More rows of processes than this are left out, the shortest ones. */
 const MOST_ROWS = 24;
+/** Categories of areas that are no kinds of requests, so that each looks different. */
+const BUSY = 5;
+const CPU = 6;
+/** Processor time is told in hundredths of a second. */
+const TICK = 0.01;
+/** Room above the first panel for the names of the lines. */
+const NAMES = 30;
 
 interface Series {
   starts: number[];
   busy: Float64Array;
+  /** How many processors were in use; empty where that is not known. */
+  cpu: Float64Array;
   waits: Float64Array;
   /** Of each kind, bytes. */
   bytes: Float64Array[];
@@ -32,24 +42,29 @@ export const timeline: ViewSpec = {
   about: "What happened when. Lines mark when the start was ready and when the medium became idle.",
   options: {},
   make: (context, width) => {
-    const runs = context.runs.filter((run) => run.requests ?? run.stages.length + run.lives.length > 0);
+    const runs = context.runs.filter(
+      (run) => run.requests ?? run.stages.length + run.lives.length + run.cpu.length > 0,
+    );
     if (runs.length === 0) return "No input has requests, stages or processes.";
     const bins = Math.max(40, Math.floor((width - 92) / 3));
     const series = runs.map((run) => measure(context, run, bins));
     const panels = runs.flatMap((run, i) => panelsOf(context, run, series[i]!, series, width));
-    const columns = ["input", "at_s", "medium_busy_ratio", "demand_wait_ratio"];
+    const columns = ["input", "at_s", "medium_busy_ratio", "demand_wait_ratio", "processors"];
     columns.push(...KINDS.map((kind) => `${kind}_bytes`), "least_lead_s", "median_lead_s");
     function* rows(): Generator<text.CellValue[]> {
       for (const [r, run] of runs.entries()) {
-        const { starts, busy, waits, bytes, lead } = series[r]!;
+        const { starts, busy, cpu, waits, bytes, lead } = series[r]!;
         for (const [bin, at] of starts.entries()) {
           const sums = bytes.map((kind) => Math.round(kind[bin]!));
           const { low, middle } = lead[bin]!;
-          yield [context.nameOf(run), at, busy[bin]!, waits[bin]!, ...sums, low, middle];
+          yield [context.nameOf(run), at, busy[bin]!, waits[bin]!, cpu[bin] ?? null, ...sums, low, middle];
         }
       }
     }
-    return { panels, legend: byKind(context).legend, below: [], table: () => ({ columns, rows: rows() }) };
+    const { legend } = byKind(context);
+    if (runs.some((run) => run.requests)) legend.push({ text: "medium busy", category: BUSY });
+    if (runs.some((run) => run.cpu.length > 0)) legend.push({ text: "processors in use", category: CPU });
+    return { panels, legend, below: [], table: () => ({ columns, rows: rows() }) };
   },
 };
 
@@ -83,9 +98,12 @@ function measure(context: Context, run: Run, bins: number): Series {
     }
   }
   const busy = share(...served);
+  const cpu = spread();
+  for (const used of run.cpu) cpu.add(used.from_s, used.to_s, used.cpu_s);
   return {
     starts: Array.from({ length: bins }, (_, bin) => from + bin * width),
     busy: busy.sums,
+    cpu: run.cpu.length > 0 ? cpu.sums().map((sum) => sum / width) : new Float64Array(),
     waits: share(...waited).sums,
     bytes: bytes.map((each) => each.sums()),
     lead: leads(context, run, from, width, bins),
@@ -108,11 +126,13 @@ function leads(context: Context, run: Run, from: number, width: number, bins: nu
 
 function panelsOf(context: Context, run: Run, own: Series, all: Series[], width: number): Panel[] {
   const name = context.nameOf(run);
-  const marks = markers(run, own);
+  const marks = lines(run, own);
   const panels: Panel[] = [];
   const bars = barsOf(context, run);
-  if (bars.length > 0) panels.push(gantt(context, `${name}, stages and processes`, bars, marks, width));
-  if (!run.requests) return panels;
+  // The first panel has the names of the lines above it, where they cover nothing.
+  const names = linesNames(context, run, own);
+  if (bars.length > 0)
+    panels.push(gantt(context, `${name}, stages and processes`, bars, [...marks, ...names], width));
   const ink = (category: number): string => colour(context.theme, category);
   const percent: Plot.ScaleOptions = { domain: [0, 1], label: null, ticks: [0, 0.5, 1], tickFormat: "%" };
   const tell = (values: Float64Array) => (bin: number) => `${(100 * (values[bin] ?? 0)).toFixed(0)} %`;
@@ -122,7 +142,8 @@ function panelsOf(context: Context, run: Run, own: Series, all: Series[], width:
       y: (value: number) => value,
       curve: "step-after",
       fill,
-      fillOpacity: 0.75,
+      stroke: "currentColor",
+      strokeWidth: 0.4,
     }),
   ];
   const add = (
@@ -131,11 +152,33 @@ function panelsOf(context: Context, run: Run, own: Series, all: Series[], width:
     own_marks: Plot.Markish[],
     say: (bin: number) => string,
   ): void => {
-    panels.push(timePanel(context, own, `${name}, ${what}`, y, [...own_marks, ...marks], say, width));
+    const above = panels.length === 0 ? names : [];
+    panels.push(
+      timePanel(
+        context,
+        own,
+        `${name}, ${what}`,
+        y,
+        [...own_marks, ...marks, ...above],
+        say,
+        width,
+        above.length > 0,
+      ),
+    );
   };
-  add("medium busy", percent, area(own.busy, ink(5)), tell(own.busy));
+  if (own.cpu.length > 0) {
+    const most = Math.max(1, ...all.flatMap((series) => [...series.cpu]));
+    add(
+      "processors in use",
+      { domain: [0, most], label: null, ticks: 3, grid: true },
+      area(own.cpu, hatch("timeline", CPU)),
+      (bin) => (own.cpu[bin] ?? 0).toFixed(2),
+    );
+  }
+  if (!run.requests) return panels;
+  add("medium busy", percent, area(own.busy, hatch("timeline", BUSY)), tell(own.busy));
   add(
-    "transfer rate",
+    "transfer rate (MiB/s)",
     rateScale(all),
     stacked(own),
     (bin) =>
@@ -144,7 +187,12 @@ function panelsOf(context: Context, run: Run, own: Series, all: Series[], width:
         .map(([kind, sum]) => `${kind} ${text.bytes(sum / own.width)}/s`)
         .join(", ") || "nothing",
   );
-  add("time in which a demand read waits", percent, area(own.waits, ink(DEMAND)), tell(own.waits));
+  add(
+    "time in which a demand read waits",
+    percent,
+    area(own.waits, hatch("timeline", DEMAND)),
+    tell(own.waits),
+  );
   if (own.lead.some(({ low }) => !Number.isNaN(low))) {
     const values = all.flatMap((series) => series.lead.flatMap(({ low, middle }) => [low, middle]));
     const known = values.filter((value) => !Number.isNaN(value));
@@ -157,8 +205,8 @@ function panelsOf(context: Context, run: Run, own: Series, all: Series[], width:
       Plot.dot(lead, { x, y: "low", stroke: ink(0), symbol: "times", r: 2.5 }),
     ];
     add(
-      "how far prefetch is ahead: median ●, least ×",
-      { domain, label: "s", ticks: 4, grid: true },
+      "seconds that prefetch is ahead: median ●, least ×",
+      { domain, label: null, ticks: 4, grid: true },
       drawn,
       (bin) =>
         Number.isNaN(lead[bin]?.low ?? NaN)
@@ -177,7 +225,7 @@ function rateScale(all: Series[]): Plot.ScaleOptions {
       most = Math.max(most, sum / width / MIB);
     });
   }
-  return { domain: [0, most], label: "MiB/s", ticks: 3, grid: true };
+  return { domain: [0, most], label: null, ticks: 3, grid: true };
 }
 
 function stacked(own: Series): Plot.Markish[] {
@@ -196,30 +244,41 @@ function stacked(own: Series): Plot.Markish[] {
   });
 }
 
-function markers(run: Run, own: Series): Plot.Markish[] {
-  const marks: { at: number; text: string; row: number }[] = [];
-  if (run.ready !== null) marks.push({ at: run.ready, text: `ready ${text.seconds(run.ready)}`, row: 0 });
-  if (own.idle !== null) marks.push({ at: own.idle, text: `idle ${text.seconds(own.idle)}`, row: 1 });
-  const right = own.starts[Math.floor(own.starts.length / 2)]!;
-  return marks.flatMap((mark) => [
-    Plot.ruleX([mark.at], {
-      stroke: "currentColor",
-      strokeDasharray: mark.row === 0 ? "6 3" : "2 3",
-      clip: true,
-    }),
-    Plot.text([mark], {
-      x: "at",
-      frameAnchor: "top",
-      textAnchor: mark.at > right ? "end" : "start",
-      dx: mark.at > right ? -4 : 4,
-      dy: mark.row * 13,
-      text: "text",
-      stroke: "var(--surface)",
-      strokeWidth: 4,
-      fill: "currentColor",
-      clip: true,
-    }),
-  ]);
+interface Line {
+  at: number;
+  text: string;
+  row: number;
+}
+
+function linesOf(run: Run, own: Series): Line[] {
+  const found: Line[] = [];
+  if (run.ready !== null) found.push({ at: run.ready, text: `ready ${text.seconds(run.ready)}`, row: 0 });
+  if (own.idle !== null) found.push({ at: own.idle, text: `idle ${text.seconds(own.idle)}`, row: 1 });
+  return found;
+}
+
+function lines(run: Run, own: Series): Plot.Markish[] {
+  return linesOf(run, own).map(({ at, row }) =>
+    Plot.ruleX([at], { stroke: "currentColor", strokeDasharray: row === 0 ? "6 3" : "2 3", clip: true }),
+  );
+}
+
+/** Their names, above the frame. */
+function linesNames(context: Context, run: Run, own: Series): Plot.Markish[] {
+  const [from, to] = context.timeDomain;
+  return linesOf(run, own)
+    .filter(({ at }) => from <= at && at <= to)
+    .map((line) =>
+      Plot.text([line], {
+        x: "at",
+        frameAnchor: "top",
+        textAnchor: line.at > (from + to) / 2 ? "end" : "start",
+        lineAnchor: "bottom",
+        dy: -3 - 13 * (1 - line.row),
+        text: "text",
+        fill: "currentColor",
+      }),
+    );
 }
 
 interface Bar {
@@ -228,17 +287,22 @@ interface Bar {
   from: number;
   to: number;
   category: number;
+  /** How far its label is moved to the right. */
+  depth: number;
 }
 
-/** Stages, then processes; where the input names none, the time in which each made requests. */
+/** Stages, then processes as a tree; where the input names none, the time in which each made requests. */
 function barsOf(context: Context, run: Run): Bar[] {
   const stages = run.stages.map((stage, i) => {
-    return { row: `s${i}`, label: stage.name, from: stage.from_s, to: stage.to_s, category: 2 };
+    return { row: `s${i}`, label: stage.name, from: stage.from_s, to: stage.to_s, category: 2, depth: 0 };
   });
-  let lives = run.lives.map((life, i) => {
-    const cpu = life.cpu === null ? "" : `, CPU ${text.seconds(life.cpu)}`;
-    return { row: `p${i}`, label: `${life.process}${cpu}`, from: life.from, to: life.to, category: 1 };
+  const places = treeOf([...run.lives].sort((a, b) => b.to - b.from - (a.to - a.from)).slice(0, MOST_ROWS));
+  let lives = places.map(({ life, depth }, i) => {
+    const cpu = life.cpu === null ? "" : `, CPU ${life.cpu < TICK ? "<10 ms" : text.seconds(life.cpu)}`;
+    const label = `${"└ ".repeat(Math.min(1, depth))}${life.process}${cpu}`;
+    return { row: `p${i}`, label, depth, from: life.from, to: life.to, category: 1 };
   });
+  if (lives.length > 0) return [...stages, ...lives];
   if (lives.length === 0 && run.requests) {
     const { at, process } = run.requests;
     const found = new Map<number, Bar>();
@@ -253,6 +317,7 @@ function barsOf(context: Context, run: Run): Bar[] {
           from: at[i]!,
           to: at[i]!,
           category: 1,
+          depth: 0,
         });
     }
     lives = found.size > 1 ? [...found.values()] : [];
@@ -269,7 +334,7 @@ function gantt(context: Context, heading: string, bars: Bar[], marks: Plot.Marki
       {
         x: (bar: Bar) => (atEnd ? bar.to : bar.from),
         y: "row",
-        text: (bar: Bar) => text.shorten(bar.label, Math.floor(width / 16)),
+        text: (bar: Bar) => text.shorten(bar.label, Math.floor(width / 18)),
         textAnchor: atEnd ? "end" : "start",
         dx: atEnd ? -3 : 3,
         fill: "currentColor",
@@ -279,7 +344,8 @@ function gantt(context: Context, heading: string, bars: Bar[], marks: Plot.Marki
       },
     );
   const svg = plot({
-    ...frame(width, bars.length * 18 + 42),
+    ...frame(width, bars.length * 18 + 42 + NAMES),
+    marginTop: 10 + NAMES,
     x: { domain: context.timeDomain, label: null, ticks: ticks(width) },
     y: { type: "band", domain: bars.map((bar) => bar.row), axis: null, padding: 0.15 },
     marks: [
@@ -314,9 +380,11 @@ function timePanel(
   marks: Plot.Markish[],
   say: (bin: number) => string,
   width: number,
+  hasNames: boolean,
 ): Panel {
   const svg = plot({
-    ...frame(width, 130),
+    ...frame(width, hasNames ? 130 + NAMES : 130),
+    marginTop: hasNames ? 10 + NAMES : 10,
     x: { domain: context.timeDomain, label: "time (s)", ticks: ticks(width) },
     y,
     marks: [Plot.frame({ strokeOpacity: 0.3 }), ...marks],

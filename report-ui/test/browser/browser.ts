@@ -34,7 +34,7 @@ export async function open(
     downloadPath: OUT,
     eventsEnabled: true,
   });
-  await page.goto(`file://${file}`);
+  await page.goto(file.startsWith("/") ? `file://${file}` : file);
   await page.waitForSelector("[data-ready]");
   return [page, errors];
 }

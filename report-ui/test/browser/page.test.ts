@@ -61,6 +61,95 @@ test("the latency histogram counts each request, and a filter takes some away", 
   await drawAll(page);
 });
 
+/** The size of a PNG, and how many different colours are in it. */
+async function pictureOf(png: Buffer): Promise<{ width: number; height: number; colours: number }> {
+  expect(png.subarray(1, 4).toString()).toBe("PNG");
+  return page.evaluate(async (data) => {
+    const image = new Image();
+    image.src = `data:image/png;base64,${data}`;
+    await image.decode();
+    const canvas = document.createElement("canvas");
+    [canvas.width, canvas.height] = [image.naturalWidth, image.naturalHeight];
+    const drawing = canvas.getContext("2d")!;
+    drawing.drawImage(image, 0, 0);
+    const pixels = new Uint32Array(drawing.getImageData(0, 0, canvas.width, canvas.height).data.buffer);
+    return { width: canvas.width, height: canvas.height, colours: new Set(pixels).size };
+  }, png.toString("base64"));
+}
+
+test("PNGs are the pictures, at twice their size", async () => {
+  for (const view of ["seek", "steps", "latency", "timeline"]) {
+    const size = await page.$eval(`#${view} svg.picture`, (svg) => {
+      const picture = svg;
+      return { width: picture.width.baseVal.value, height: picture.height.baseVal.value };
+    });
+    const found = await pictureOf(await saved(page, view, "PNG", `headstart-${view}.png`));
+    expect([found.width, found.height]).toEqual([2 * size.width, Math.floor(2 * size.height)]);
+    expect(found.colours).toBeGreaterThan(20);
+  }
+  const map = await pictureOf(await saved(page, "map", "PNG", "headstart-map.png"));
+  const pane = await page.$eval(".pane canvas.cells", (canvas) => canvas.width);
+  expect(map.width).toBeGreaterThan(2 * pane);
+  expect(map.colours).toBeGreaterThan(5);
+});
+
+test("the filters of process and time choose requests, and Reset gives all back", async () => {
+  const rows = async (): Promise<string[][]> =>
+    (await saved(page, "seek", "CSV", "headstart-seek.csv"))
+      .toString()
+      .trim()
+      .split("\r\n")
+      .slice(1)
+      .map((row) => row.split(","));
+  const all = await rows();
+  const process = await page.$("xpath///label[starts-with(., 'Process')]/select");
+  const init = await page.$$eval("select option", (options) => {
+    const option = options.find((each) => each.textContent === "init (1)")!;
+    return option.value;
+  });
+  await process!.select(init);
+  await drawAll(page);
+  const some = await rows();
+  expect(some).toHaveLength(all.filter((row) => row.at(-1) === "init (1)").length);
+  expect(some.every((row) => row.at(-1) === "init (1)")).toBe(true);
+  const time = async (name: string, value: string): Promise<void> => {
+    await page.$eval(
+      `input[name=${name}]`,
+      (field, to) => {
+        field.value = to;
+        field.dispatchEvent(new Event("change"));
+      },
+      value,
+    );
+    await drawAll(page);
+  };
+  await time("from", "1");
+  await time("to", "1.5");
+  const between = (row: string[]): boolean => Number(row[1]) >= 1 && Number(row[1]) <= 1.5;
+  // The step of a request is from the one before it that is shown.
+  const withoutStep = (row: string[]): string[] => row.filter((_, column) => column !== 4);
+  expect((await rows()).map(withoutStep)).toEqual(some.filter(between).map(withoutStep));
+  expect(await page.$eval("#latency table", (table) => table.textContent)).not.toContain("NaN");
+  await page.$$eval("button", (buttons) => buttons.find((each) => each.textContent === "Reset")!.click());
+  await drawAll(page);
+  expect(await rows()).toHaveLength(all.length);
+});
+
+test("the theme can be chosen, and pictures follow", async () => {
+  const surface = (): Promise<string> => page.evaluate(() => getComputedStyle(document.body).backgroundColor);
+  const light = await surface();
+  const choice = await page.$("xpath///label[starts-with(., 'Colours')]/select");
+  await choice!.select("dark");
+  await drawAll(page);
+  expect(await surface()).not.toBe(light);
+  const svg = (await saved(page, "latency", "SVG", "headstart-latency.svg")).toString();
+  expect(svg).toContain("#ff8f4d");
+  expect(svg).not.toContain("#d55e00");
+  await choice!.select("system");
+  await drawAll(page);
+  expect(await surface()).toBe(light);
+});
+
 test("the map shows states as colours, and the playback changes them", async () => {
   const colours = () =>
     page.$eval(".pane canvas.cells", (canvas) => {

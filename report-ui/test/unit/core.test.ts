@@ -6,7 +6,10 @@ import { decodeColumn } from "../../src/column";
 import { decodeReport, fileOf, findRun, KINDS } from "../../src/data";
 import { select } from "../../src/filter";
 import { cellAt, columnsFor, fit, pixel, spans } from "../../src/layout";
-import { jain, percentile } from "../../src/stats";
+import type { Feed } from "../../src/live/feed";
+import { Rates } from "../../src/live/rates";
+import { jain, percentile, shares } from "../../src/stats";
+import { treeOf } from "../../src/tree";
 import { bytes, csv, measure, seconds, shorten } from "../../src/text";
 import { column, HOSTILE, report } from "../fixture";
 
@@ -22,7 +25,7 @@ describe("decode", () => {
     await expect(decodeColumn({ ...good, data: "AAAA" }, "u32")).rejects.toThrow();
   });
   test("a newer version and unknown processes are refused", async () => {
-    await expect(decodeReport({ ...report([3]), version: 2 })).rejects.toThrow("version 2");
+    await expect(decodeReport({ ...report([3]), version: 3 })).rejects.toThrow("version 3");
     const bad = report([3]);
     bad.inputs[0]!.requests!.processes = [];
     await expect(decodeReport(bad)).rejects.toThrow("unknown");
@@ -109,6 +112,7 @@ test("the replay tells late, used and unused blocks, and goes backwards", async 
   requests.service_s = column("f32", [1.5, 0.1, 0.1, 0.1]);
   requests.kind = column("u8", [1, 0, 0, 0]);
   requests.process = column("u32", [0, 0, 0, 0]);
+  requests.part = column("u8", [0, 0, 0, 0]);
   const run = (await decodeReport(small)).runs[0]!;
   const blocks = new Blocks(run, Uint32Array.of(0, 1, 2, 3));
   const end = blocks.finalCounts();
@@ -130,7 +134,7 @@ test("numbers and CSV", () => {
   expect(csv({ columns: ["a"], rows: [['x"y,'], [null], [2]] }).join("")).toBe('a\r\n"x""y,"\r\n\r\n2\r\n');
 });
 
-test("a read that warms a page cache is no program's, and what it takes is used", async () => {
+test("what a page cache takes is no program's, and is not said to be used", async () => {
   const small = report([0], 64);
   const requests = small.inputs[0]!.requests!;
   small.disks[0]!.hot = null;
@@ -143,10 +147,75 @@ test("a read that warms a page cache is no program's, and what it takes is used"
   requests.service_s = column("f32", [1.5, 0.6, 0.1]);
   requests.kind = column("u8", [0, 1, 2]);
   requests.process = column("u32", [0, 0, 0]);
+  requests.part = column("u8", [0, 0, 0]);
   const data = await decodeReport(small);
   const context = new Context(data);
   const run = data.runs[0]!;
   expect(context.chosenOf(run).length).toBe(3);
   const end = new Blocks(run, context.chosenOf(run)).finalCounts();
-  expect([end.late, end.used, end.unused, end.read]).toEqual([0, 2, 1, 1]);
+  expect([end.late, end.cached, end.used, end.unused, end.read]).toEqual([0, 2, 0, 1, 1]);
+});
+
+test("a request that brought several runs of blocks is one request", async () => {
+  const small = report([0], 64);
+  const requests = small.inputs[0]!.requests!;
+  requests.at_s = column("f64", [0, 0, 1]);
+  requests.block = column("u32", [0, 9, 5]);
+  requests.blocks = column("u32", [3, 2, 1]);
+  requests.wait_s = column("f32", [0, 0, 0]);
+  requests.service_s = column("f32", [1.5, 1.5, 0.5]);
+  requests.kind = column("u8", [1, 1, 1]);
+  requests.process = column("u32", [0, 0, 0]);
+  requests.part = column("u8", [0, 1, 0]);
+  const context = new Context(await decodeReport(small));
+  const run = context.data.runs[0]!;
+  expect([...context.chosenOf(run)]).toEqual([0, 1, 2]);
+  expect([...context.wholeOf(run)]).toEqual([0, 2]);
+  const share = shares(run.requests!, context.chosenOf(run), run.requests!.kind).get(1)!;
+  expect(share).toEqual({ requests: 2, bytes: 6 * 4096, seconds: 2 });
+});
+
+test("processes are a tree, also where a number was used twice or parents go round", () => {
+  const life = (pid: number, parent: number | null, from: number, to: number) => {
+    return { process: `p${pid}`, pid, parent, from, to, cpu: null };
+  };
+  const lives = [life(3, 2, 2, 3), life(2, 1, 1, 4), life(4, 1, 1.5, 9), life(2, 9, 6, 8), life(5, 2, 7, 8)];
+  expect(treeOf(lives).map(({ life, depth }) => [life.pid, life.from, depth])).toEqual([
+    [2, 1, 0],
+    [3, 2, 1],
+    [4, 1.5, 0],
+    [2, 6, 0],
+    [5, 7, 1],
+  ]);
+  expect(treeOf([life(1, 2, 0, 1), life(2, 1, 0, 1), life(3, 3, 0, 1)])).toHaveLength(3);
+});
+
+test("rates come from counters, and begin anew with another server", () => {
+  const feed = (server: string, at: number, bytes: number): Feed => ({
+    version: 1,
+    generator: "",
+    server,
+    at_s: at,
+    images: ["a"],
+    image: 0,
+    at: "",
+    medium: "",
+    is_file: false,
+    map: { blocks: 0, blocks_per_cell: 1, next: 0, states: null, first: [], count: [], state: [] },
+    classes: [{ name: "demand", requests: bytes / 10, bytes }],
+    waits: { reads: 0, waited: 0, wait_s: at / 2, now: 0, longest_s: 0 },
+    prefetch: null,
+    clients: null,
+  });
+  const rates = new Rates();
+  rates.add(feed("1", 1, 100));
+  expect(rates.moments).toEqual([]);
+  rates.add(feed("1", 3, 500));
+  expect(rates.moments).toEqual([{ at: 3, seconds: 2, bytes: [200], requests: [20], waiting: 0.5 }]);
+  rates.add(feed("1", 3, 500));
+  expect(rates.moments).toHaveLength(1);
+  rates.add(feed("2", 0.5, 10));
+  expect(rates.moments).toEqual([]);
+  for (let i = 0; i < 700; i++) rates.add(feed("2", 1 + i, i));
+  expect(rates.moments).toHaveLength(600);
 });

@@ -96,6 +96,10 @@ pub(crate) struct Boot {
     /// prefetch off.
     #[arg(long, value_name = "P")]
     pub record: Option<PathBuf>,
+    /// Write the guest's reads, what was prefetched, and the processes of the VMM to FILE as CSV, for
+    /// `headstart report`.
+    #[arg(long, value_name = "FILE", hide_short_help = true)]
+    pub trace: Option<PathBuf>,
     /// Save the guest when it is ready into FILE, a snapshot from which `resume` lets it go on. QEMU only.
     ///
     /// The snapshot has the guest's memory, with all keys and passwords in it.

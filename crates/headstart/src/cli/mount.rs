@@ -10,6 +10,7 @@ use super::cache::CacheFlags;
 use super::emulation::EmulationFlags;
 use super::image::ImageArg;
 use super::insecure::InsecureFlag;
+use super::live_page::LivePageFlag;
 use super::prefetch::PrefetchFlags;
 use super::serving::Serving;
 
@@ -45,15 +46,21 @@ pub(crate) struct Mount {
     /// First remove mounts that a dead server has left at DIR and DIR2.
     #[arg(long)]
     pub clear_dead: bool,
+    /// Write the kernel's reads and what was prefetched to FILE as CSV when the mount ends, for `headstart
+    /// report`.
+    #[arg(long, value_name = "FILE", hide_short_help = true)]
+    pub trace: Option<PathBuf>,
     /// When the mount is ready, print it as JSON.
     ///
     /// One object: `image`, `disk_digest`, `image_digest`, `dir`, `disk` (the path of disk.img), `fs`,
     /// `file_system` and `device` (directory, type and loop device; null without --fs), `prefetch`,
-    /// `medium`, `pid`, `supervisor`, `status_socket`, `metrics` and `log`.
+    /// `medium`, `pid`, `supervisor`, `status_socket`, `metrics`, `ui` (the live page) and `log`.
     #[arg(long)]
     pub json: bool,
     #[arg(long, hide = true)]
     pub(crate) ready_fd: Option<i32>,
+    #[command(flatten)]
+    pub page: LivePageFlag,
     #[command(flatten)]
     pub serving: Serving,
 }

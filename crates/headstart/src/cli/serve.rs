@@ -11,6 +11,7 @@ use super::cache::CacheFlags;
 use super::emulation::EmulationFlags;
 use super::http::HttpFlags;
 use super::image::RemoteFlags;
+use super::live_page::LivePageFlag;
 use super::prefetch::PrefetchLimits;
 use super::serving::Serving;
 use super::tls::TlsFlags;
@@ -44,6 +45,8 @@ pub(crate) struct Serve {
     pub no_prefetch: bool,
     #[command(flatten)]
     pub limits: PrefetchLimits,
+    #[command(flatten)]
+    pub page: LivePageFlag,
     #[command(flatten)]
     pub serving: Serving,
     #[command(flatten)]

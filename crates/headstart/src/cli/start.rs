@@ -93,7 +93,8 @@ pub(crate) struct Run {
     /// Observe by kernel tracing which prefetched bytes were used, late or unused.
     #[arg(long, hide_short_help = true)]
     pub observe: bool,
-    /// Write the kernel's reads and what was prefetched to FILE as CSV, for `headstart report`.
+    /// Write the kernel's reads, what was prefetched, and the processes of the command to FILE as CSV, for
+    /// `headstart report`.
     #[arg(long, value_name = "FILE", hide_short_help = true)]
     pub trace: Option<PathBuf>,
     /// Write the run summary as JSON to FILE. Default: standard error.

@@ -17,9 +17,11 @@ use hs_output::whole_file::{check_output, write_whole};
 use hs_start::boot::{self, BootDisk, BootSpec, Booted, SaveGuest};
 use hs_start::channel;
 use hs_start::image::ImageSource;
+use hs_start::open::open_image;
 use hs_start::record;
 use hs_start::start;
 use hs_start::summary::Summary;
+use hs_start::trace::{Traced, Tracer};
 
 /// What a boot or a resume gives out.
 #[derive(Serialize)]
@@ -38,14 +40,28 @@ pub(crate) fn run(args: &Boot, quiet: bool) -> anyhow::Result<()> {
     if let Some(output) = &args.snapshot_out {
         check_output(output)?;
     }
+    let tracer = args.trace.as_deref().map(Tracer::new);
+    let mut spec = spec(args, args.record.is_some())?;
+    if let Some(tracer) = &tracer {
+        check_output(args.trace.as_deref().unwrap_or(Path::new("")))?;
+        (spec.watch, spec.processes) = (Some(tracer.watch()), Some(tracer.processes()));
+    }
+    let traced = tracer.as_ref().map(|_| traced(&spec)).transpose()?;
     let booted = match &args.record {
-        None => boot::boot(&spec(args, false)?)?,
+        None => boot::boot(&spec)?,
         Some(output) => {
-            let (profile, booted) = record(args)?;
+            let (profile, booted) = record::boot(spec)?;
             write_whole(output, &profile.encode()?)?;
             booted
         }
     };
+    if let (Some(tracer), Some(traced)) = (&tracer, traced) {
+        tracer.write(&Traced {
+            ready_s: booted.summary.ready_s,
+            ended_s: booted.summary.wall_s,
+            ..traced
+        })?;
+    }
     let profile = args.record.as_ref().map(|output| output.display().to_string());
     let snapshot = args.snapshot_out.as_ref().map(|output| output.display().to_string());
     print(&Shown { profile, snapshot, summary: booted.summary }, args.json, quiet)?;
@@ -135,7 +151,23 @@ pub(crate) fn spec(args: &Boot, is_recorded: bool) -> anyhow::Result<BootSpec> {
         grace: args.grace,
         console: args.console.clone(),
         watch: None,
+        is_recorded,
+        processes: None,
         save,
+    })
+}
+
+/// What the trace of this boot is of, before it has begun.
+fn traced(spec: &BootSpec) -> anyhow::Result<Traced> {
+    let BootDisk::Image(image, _) = &spec.disk else { bail!("--trace is of boots from an image") };
+    let image = open_image(&**image)?;
+    Ok(Traced {
+        disk_digest: image.disk_digest(),
+        disk_bytes: image.disk_bytes(),
+        command: format!("boot --vmm {}", spec.vmm.as_str()),
+        medium: spec.medium.to_string(),
+        ready_s: None,
+        ended_s: 0.0,
     })
 }
 

@@ -26,6 +26,8 @@ pub(crate) fn run(args: &Mount, arguments: &[OsString], quiet: bool) -> anyhow::
         clear_dead: args.clear_dead,
         json: args.json,
         ready_fd: args.ready_fd,
+        trace: args.trace.as_deref().map(std::path::absolute).transpose()?,
+        ui: args.page.ui.clone(),
         serving: args.serving.value(),
     };
     mount::run(&mount, arguments, quiet)

@@ -86,6 +86,7 @@ pub(crate) fn record(args: &Profile, show_output: bool) -> anyhow::Result<(hs_tr
         show_output,
         watch: None,
         observe: false,
+        processes: None,
     };
     let read_ahead =
         if exact { ReadAhead::Off } else { ReadAhead::Kernel { kib: args.start.read_ahead_kib() } };

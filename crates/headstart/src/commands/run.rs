@@ -6,8 +6,10 @@ use hs_serve::{FsDriver, MountFsOptions};
 use crate::cli::{Run, StartFlags};
 use hs_output::whole_file::write_whole;
 use hs_start::medium;
-use hs_start::start::{self, Disk, PrefetchMode, Start};
-use hs_start::trace::Tracer;
+use hs_start::open::open_image;
+use hs_start::record::command_line;
+use hs_start::start::{self, Disk, PrefetchMode, Start, Started};
+use hs_start::trace::{Traced, Tracer};
 
 /// The largest read-ahead that FUSE is given.
 const MAX_DISK_READ_AHEAD_KIB: u32 = 1024;
@@ -65,6 +67,7 @@ pub(crate) fn spec(args: &Run) -> anyhow::Result<Start> {
         show_output: true,
         watch: None,
         observe: args.observe,
+        processes: None,
     })
 }
 
@@ -73,9 +76,14 @@ pub(crate) fn run(args: &Run, quiet: bool) -> anyhow::Result<i32> {
     hs_linux::rootenv::enter_private_mounts()?;
     // The JSON summary contains this line's figures.
     let mut start = Start { tell: !quiet && args.json.is_none(), ..spec(args)? };
-    let tracer = Tracer::of(&mut start, args.trace.as_deref());
+    let tracer = args.trace.as_deref().map(Tracer::new);
+    if let Some(tracer) = &tracer {
+        (start.watch, start.processes) = (Some(tracer.watch()), Some(tracer.processes()));
+    }
     let started = start::start(&start)?;
-    tracer.write(&start, &started)?;
+    if let Some(tracer) = &tracer {
+        tracer.write(&traced(&start, &started)?)?;
+    }
     if let Some(path) = &args.json {
         let text = serde_json::to_string_pretty(&started.summary)?;
         if path.as_os_str() == "/dev/stderr" {
@@ -95,6 +103,20 @@ pub(crate) fn run(args: &Run, quiet: bool) -> anyhow::Result<i32> {
         ),
     }
     Ok(code)
+}
+
+/// What the trace of this start is of.
+fn traced(start: &Start, started: &Started) -> anyhow::Result<Traced> {
+    let Disk::Image { image, .. } = &start.disk else { bail!("--trace is of starts from an image") };
+    let image = open_image(image.as_ref())?;
+    Ok(Traced {
+        disk_digest: image.disk_digest(),
+        disk_bytes: image.disk_bytes(),
+        command: command_line(start),
+        medium: start.medium.to_string(),
+        ready_s: started.summary.ready_s,
+        ended_s: started.summary.wall_s,
+    })
 }
 
 /// Kernel read-ahead in disk.img, in KiB: that of the file system, if the file system is read through its

@@ -27,6 +27,7 @@ pub(crate) fn run(args: &Serve, arguments: &[OsString], quiet: bool) -> anyhow::
         cache: *args.cache,
         fill: args.filling.fill,
         json: args.json,
+        ui: args.page.ui.clone(),
         serving: args.serving.value(),
     };
     serve::run(&serve, arguments, quiet)

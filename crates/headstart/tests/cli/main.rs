@@ -25,6 +25,7 @@ mod jails;
 mod kills;
 mod lab;
 mod live;
+mod live_page;
 mod machine;
 mod misbehaving;
 mod mount8;

@@ -2,6 +2,7 @@
 
 use serde_json::Value;
 
+use crate::boots::{self, GUEST};
 use crate::scene::{START, Scene, machine_has, run};
 
 fn report(scene: &Scene, inputs: &[&str]) -> Value {
@@ -51,6 +52,44 @@ fn before_and_after_are_of_one_disk() {
     assert!(rows("before.csv", "demand") > 0 && rows("before.csv", "prefetch") == 0);
     // Which of its reads wait for what is to come depends on how far the prefetch is.
     assert!(rows("after.csv", "demand") + rows("after.csv", "warm") > 0 && rows("after.csv", "prefetch") > 0);
+}
+
+/// The trace of a start has the command's processes and the time that these had a processor.
+#[test]
+fn processes_of_a_start_are_traced() {
+    if !machine_has(START) {
+        return;
+    }
+    let scene = Scene::new();
+    let (image, trace) = (scene.root("root.hsi"), scene.arg("a.csv"));
+    // The inner shell computes for a good while, of which a part is seen however it is sampled.
+    let work = "sh -c 'i=0; while [ $i -lt 300000 ]; do i=$((i+1)); done'; true";
+    run(["run", &image, "--trace", &trace, "--json", &scene.arg("a.json"), "--", "/bin/sh", "-c", work]).ok();
+    let data = report(&scene, &["a.csv"]);
+    let lives = data["inputs"][0]["lives"].as_array().expect("processes");
+    let outer =
+        lives.iter().find(|life| life["parent"] != 0 && life["process"]["name"] == "sh").expect("a shell");
+    let inner =
+        lives.iter().find(|life| life["parent"] == outer["process"]["pid"]).expect("the shell's child");
+    assert!(inner["cpu_s"].as_f64() > Some(0.0), "{lives:?}");
+    let cpu = data["inputs"][0]["cpu"].as_array().expect("processor time");
+    assert!(cpu.iter().any(|used| used["cpu_s"].as_f64() > Some(0.0)), "{cpu:?}");
+}
+
+#[test]
+fn a_boot_is_traced() {
+    if !machine_has(GUEST) {
+        return;
+    }
+    let (scene, image) = boots::little_guest();
+    let trace = scene.arg("boot.csv");
+    let flags = ["--memory", "64M", "--ready", "^up$", "--vmm", "uml", "--trace", &trace, "--json"];
+    let ran = boots::boot(&scene, &image, &flags).ok();
+    let data = report(&scene, &["boot.csv", "guest.hsi"]);
+    let input = &data["inputs"][0];
+    assert_eq!((&input["command"], &input["ready_s"]), (&"boot --vmm uml".into(), &ran.json()["ready_s"]));
+    assert!(input["requests"]["at_s"]["count"].as_u64() > Some(10), "{input}");
+    assert!(input["lives"].as_array().is_some_and(|lives| !lives.is_empty()), "the VMM's processes");
 }
 
 #[test]

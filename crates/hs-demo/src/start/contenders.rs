@@ -198,6 +198,7 @@ mod tests {
             show_output: true,
             watch: None,
             observe: false,
+            processes: None,
         })
     }
 

@@ -35,6 +35,7 @@ impl<M: ImageMap> DiskEngine<M> {
             self.prefetch.handle_used();
             self.prefetch_changed = true;
         }
+        self.reads.slab[read].expected = is_demand && missing == 0 && self.is_only_expected(&spans);
         self.reads.slab[read].spans = spans;
         self.reads.slab[read].missing = missing;
         if missing == 0 {
@@ -128,6 +129,15 @@ impl<M: ImageMap> DiskEngine<M> {
             Source::Chunk(ChunkKey::Hot(chunk)) => !self.expected[chunk as usize],
             _ => false,
         })
+    }
+
+    /// Whether all of a read lies in hot chunks that are asked for only because they are to come.
+    fn is_only_expected(&self, spans: &[Span]) -> bool {
+        let is_expected = |span: &Span| match span.source {
+            Source::Chunk(ChunkKey::Hot(chunk)) => self.expected[chunk as usize],
+            _ => false,
+        };
+        !spans.is_empty() && spans.iter().all(is_expected)
     }
 
     /// The read waits for the chunks that are not in memory.

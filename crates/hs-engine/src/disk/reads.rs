@@ -92,7 +92,7 @@ pub(super) struct Read {
     pub miss_open: bool,
     /// A program waits for it, and not only what is in no hurry.
     pub program_waits: bool,
-    /// It waited only for chunks that are asked for because they are to come.
+    /// It asked only for chunks that are asked for because they are to come, or waited only for these.
     pub expected: bool,
     pub progress: Progress,
 }

@@ -24,7 +24,7 @@ fn asked(fields: &[(&'static str, &str)]) -> HeaderMap {
 }
 
 fn get(fields: &[(&'static str, &str)]) -> (u16, Option<(u64, u64)>, HeaderMap) {
-    let answer = answer(&files(), &[], &Method::GET, "/a.hsi", &asked(fields));
+    let answer = answer(&files(), &[], &Method::GET, "/a.hsi", "", &asked(fields));
     let sent = match answer.content {
         Content::File(0, range) => Some((range.offset, range.len)),
         Content::File(..) => panic!("another file"),
@@ -93,7 +93,7 @@ fn conditions_as_the_standard_has_them() {
 #[test]
 fn nothing_but_what_was_named_exists_and_nothing_can_be_changed() {
     let status = |method: &Method, path: &str| {
-        let answer = answer(&files(), &[], method, path, &HeaderMap::new());
+        let answer = answer(&files(), &[], method, path, "", &HeaderMap::new());
         (answer.status.as_u16(), matches!(answer.content, Content::File(..)))
     };
     assert_eq!(status(&Method::GET, "/b%20c.hsi"), (200, true));

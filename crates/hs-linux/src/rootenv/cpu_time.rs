@@ -7,9 +7,7 @@ use std::time::Duration;
 /// The time of the living processes, and of the processes that they have waited for. `init` is the pidfd of
 /// the namespace's first process; `None` when that is gone.
 pub(super) fn of_namespace(init: BorrowedFd<'_>) -> Option<Duration> {
-    let about = fs::read_to_string(format!("/proc/self/fdinfo/{}", init.as_raw_fd())).ok()?;
-    let init: u32 = about.lines().find_map(|line| line.strip_prefix("Pid:"))?.trim().parse().ok()?;
-    let namespace = namespace_of(init)?;
+    let namespace = namespace_of(pid_of(init)?)?;
     let processes = fs::read_dir("/proc").ok()?.flatten();
     let members = processes
         .filter_map(|entry| entry.file_name().to_str()?.parse().ok())
@@ -18,6 +16,12 @@ pub(super) fn of_namespace(init: BorrowedFd<'_>) -> Option<Duration> {
         members.filter_map(|pid| ticks(&fs::read_to_string(format!("/proc/{pid}/stat")).ok()?)).sum();
     let a_second = rustix::param::clock_ticks_per_second();
     Some(Duration::from_millis(ticks * 1000 / a_second.max(1)))
+}
+
+/// The number of the process that a pidfd is of, while that lives.
+pub(super) fn pid_of(pidfd: BorrowedFd<'_>) -> Option<u32> {
+    let about = fs::read_to_string(format!("/proc/self/fdinfo/{}", pidfd.as_raw_fd())).ok()?;
+    about.lines().find_map(|line| line.strip_prefix("Pid:"))?.trim().parse().ok()
 }
 
 fn namespace_of(pid: u32) -> Option<std::path::PathBuf> {

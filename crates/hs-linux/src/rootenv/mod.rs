@@ -22,6 +22,7 @@ mod cpu_time;
 mod filter;
 mod init;
 mod masks;
+mod processes;
 mod report;
 mod signals;
 mod spawn;
@@ -42,6 +43,7 @@ use crate::mounts::overlay_options;
 
 pub use confinement::{Confinement, JailUser};
 pub use init::init_main;
+pub use processes::ProcessNow;
 pub use signals::tell_of_endings;
 pub use spawn::{Child, Exit, SpawnOptions, Stream};
 pub use user_namespace::{advice as user_namespace_advice, is_in_one as in_user_namespace};

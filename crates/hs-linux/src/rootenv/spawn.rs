@@ -16,6 +16,7 @@ use rustix::process::{Signal, WaitId, WaitIdOptions};
 
 use super::INIT_ARGUMENT;
 use super::confinement::Confinement;
+use super::processes::ProcessNow;
 use super::report::{Report, Step};
 use super::signals::{self, Forwarding};
 use super::spec::InitSpec;
@@ -128,6 +129,13 @@ impl Child {
     /// waited for.
     pub fn cpu_time(&self) -> Option<Duration> {
         super::cpu_time::of_namespace(self.init.as_fd())
+    }
+
+    /// A function that looks at the processes that the command consists of, also while another thread waits
+    /// for it; it gives `None` once all of that is gone.
+    pub fn processes(&self) -> impl Fn() -> Option<Vec<ProcessNow>> + Send + use<> {
+        let init = Arc::clone(&self.init);
+        move || super::processes::below(init.as_fd())
     }
 
     /// True when the command has ended and [`Child::wait`] would return at once.

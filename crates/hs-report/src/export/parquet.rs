@@ -24,6 +24,7 @@ const SCHEMA: &str = "message requests {
     required int64 bytes;
     required int64 queued_ns;
     required int64 service_ns;
+    required int64 request;
     optional binary file (STRING);
 }";
 
@@ -61,6 +62,14 @@ fn write(rows: &mut Rows<'_>, recording: &Recording) -> anyhow::Result<()> {
     column::<Int64Type>(rows, numbers(|it| it.bytes.len))?;
     column::<Int64Type>(rows, numbers(|it| it.queued.0))?;
     column::<Int64Type>(rows, numbers(|it| it.service.0))?;
+    let mut request = 0;
+    column::<Int64Type>(
+        rows,
+        requests.iter().map(|it| {
+            request += i64::from(!it.is_part);
+            Some(request)
+        }),
+    )?;
     optional::<ByteArrayType>(rows, requests.iter().map(file))
 }
 

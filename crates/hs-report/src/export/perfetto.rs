@@ -103,8 +103,9 @@ impl Writer {
     fn recording(&mut self, recording: &Recording, pid: i32) {
         let process = ProcessDescriptor { pid: Some(pid), process_name: Some(recording.name.clone()) };
         let parent = self.track(TrackDescriptor { process: Some(process), ..TrackDescriptor::default() });
+        let requests = whole(&recording.requests);
         for (number, process) in recording.processes.iter().enumerate() {
-            let of_it = recording.requests.iter().filter(|request| request.process as usize == number);
+            let of_it = requests.iter().filter(|request| request.process as usize == number);
             let name = match (process.name.as_str(), process.pid) {
                 ("", _) => "requests".to_owned(),
                 (name, None) => name.to_owned(),
@@ -170,6 +171,18 @@ impl Writer {
             track_descriptor: None,
         });
     }
+}
+
+/// Each request once, with the bytes of all its parts.
+fn whole(requests: &[Request]) -> Vec<Request> {
+    let mut found: Vec<Request> = Vec::with_capacity(requests.len());
+    for request in requests {
+        match found.last_mut().filter(|_| request.is_part) {
+            Some(head) => head.bytes.len += request.bytes.len,
+            None => found.push(*request),
+        }
+    }
+    found
 }
 
 /// Requests by the lowest slot that was free when they arrived; they are in order of arrival.

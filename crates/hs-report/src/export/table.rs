@@ -7,8 +7,19 @@ use hs_units::{Lba, Nanos};
 use super::kind_name;
 use crate::recording::Recording;
 
-const HEADER: [&str; 10] =
-    ["input", "at_s", "process", "pid", "kind", "offset", "bytes", "queued_s", "service_s", "file"];
+const HEADER: [&str; 11] = [
+    "input",
+    "at_s",
+    "process",
+    "pid",
+    "kind",
+    "offset",
+    "bytes",
+    "queued_s",
+    "service_s",
+    "request",
+    "file",
+];
 
 /// All requests, with nanoseconds. `report` reads it again.
 pub(crate) fn csv(recordings: &[Recording]) -> anyhow::Result<Vec<u8>> {
@@ -16,7 +27,9 @@ pub(crate) fn csv(recordings: &[Recording]) -> anyhow::Result<Vec<u8>> {
     table.write_record(HEADER)?;
     for recording in recordings {
         let files = FileMap::new(&recording.files);
+        let mut number = 0;
         for request in &recording.requests {
+            number += u64::from(!request.is_part);
             let process = &recording.processes[request.process as usize];
             let file = files.locate(Lba(request.first_block()));
             table.write_record([
@@ -29,6 +42,7 @@ pub(crate) fn csv(recordings: &[Recording]) -> anyhow::Result<Vec<u8>> {
                 &request.bytes.len.to_string(),
                 &seconds(request.queued),
                 &seconds(request.service),
+                &number.to_string(),
                 file.map_or("", |(file, _)| &file.path),
             ])?;
         }

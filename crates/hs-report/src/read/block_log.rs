@@ -38,6 +38,7 @@ pub(super) fn read(mut file: impl BufRead, name: &str) -> anyhow::Result<Recordi
             bytes: found.range,
             kind: if found.writes { RequestKind::Write } else { RequestKind::Demand },
             process: 0,
+            is_part: false,
         });
     }
     log.finish()?;

@@ -16,6 +16,7 @@ pub(super) fn read(path: &Path, name: &str) -> anyhow::Result<Recording> {
         bytes: ByteRange::new(read.blocks.start.byte_offset(), read.blocks.bytes()),
         kind: RequestKind::Demand,
         process: 0,
+        is_part: false,
     };
     Ok(Recording {
         command: Some(profile.command),

@@ -2,17 +2,20 @@
 //! `report --format csv`.
 
 use std::collections::HashMap;
+use std::collections::hash_map::Entry;
 use std::io::{BufRead, Read};
 
 use anyhow::{Context, bail};
 use hs_units::{ByteRange, Nanos};
 use serde::Deserialize;
 
-use crate::model::{InputKind, Process, RequestKind};
+use crate::model::{CpuUse, InputKind, Life, Process, RequestKind};
 use crate::recording::{MOST_REQUESTS, Recording, Request};
 
 /// So many processes are told apart; all others count as one.
 const MOST_PROCESSES: usize = 10_000;
+/// No start takes longer: 127 years.
+const MOST_SECONDS: u64 = 4_000_000_000;
 /// Inputs that one table may have.
 const MOST_INPUTS: usize = 64;
 
@@ -30,13 +33,26 @@ impl Columns {
     }
 
     fn seconds(&self, row: &csv::StringRecord, name: &str) -> anyhow::Result<Option<Nanos>> {
-        let parse = |text: &str| {
-            let seconds: f64 = text.parse().ok().filter(|seconds| (0.0..=4e9).contains(seconds))?;
-            Some(Nanos::from_secs_f64(seconds))
-        };
         let Some(text) = self.text(row, name) else { return Ok(None) };
-        parse(text).map(Some).with_context(|| format!("{name} '{}' is no time in seconds", short(text)))
+        nanos(text).map(Some).with_context(|| format!("{name} '{}' is no time in seconds", short(text)))
     }
+}
+
+/// A time in seconds. With up to nine decimals it is exact, so that a table that is written is read as the
+/// same.
+fn nanos(text: &str) -> Option<Nanos> {
+    let is_exact = |text: &str| !text.is_empty() && text.bytes().all(|byte| byte.is_ascii_digit());
+    if let Some((whole, part)) = text.split_once('.')
+        && is_exact(whole)
+        && is_exact(part)
+        && part.len() <= 9
+        && let Ok(whole) = whole.parse::<u64>()
+        && whole < MOST_SECONDS
+    {
+        return Some(Nanos(whole * 1_000_000_000 + format!("{part:0<9}").parse::<u64>().ok()?));
+    }
+    let seconds: f64 = text.parse().ok().filter(|seconds| (0.0..MOST_SECONDS as f64).contains(seconds))?;
+    Some(Nanos((seconds * 1e9).round() as u64))
 }
 
 fn short(text: &str) -> String {
@@ -64,20 +80,24 @@ pub(super) fn read(mut file: impl BufRead, name: &str) -> anyhow::Result<Vec<Rec
             bail!("there are more than {MOST_REQUESTS} requests");
         }
         let line = row.position().map_or(0, csv::Position::line);
-        let (process, request) = request(&columns, &row).with_context(|| format!("line {line}"))?;
+        let found_in_row = parse(&columns, &row).with_context(|| format!("line {line}"))?;
         let input = columns.text(&row, "input").unwrap_or(name);
         let at = match found.iter().position(|table| table.recording.name == input) {
             Some(at) => at,
             None if found.len() == MOST_INPUTS => bail!("there are more than {MOST_INPUTS} inputs"),
             None => {
                 let recording = Recording::new(input, InputKind::Trace);
-                found.push(Table { recording, numbers: HashMap::new() });
+                found.push(Table { recording, numbers: HashMap::new(), requests: HashMap::new() });
                 found.len() - 1
             }
         };
-        found[at].add(process, request);
+        match found_in_row {
+            Row::Request { process, request, number } => found[at].add(process, request, number),
+            Row::Life(life) => found[at].recording.lives.push(life),
+            Row::CpuUse(used) => found[at].recording.cpu.push(used),
+        }
     }
-    if found.is_empty() {
+    if found.iter().all(|table| table.recording.requests.is_empty()) {
         bail!("the table has no request");
     }
     if let (Some(start), [table]) = (&start, &mut found[..]) {
@@ -130,10 +150,26 @@ impl StartLine {
 struct Table {
     recording: Recording,
     numbers: HashMap<Process, u32>,
+    /// Numbers of requests that have a row already, and when they came.
+    requests: HashMap<u64, Nanos>,
+}
+
+/// A row of a table.
+enum Row {
+    Request { process: Process, request: Request, number: Option<u64> },
+    Life(Life),
+    CpuUse(CpuUse),
 }
 
 impl Table {
-    fn add(&mut self, process: Process, request: Request) {
+    fn add(&mut self, process: Process, request: Request, number: Option<u64>) {
+        let is_part = number.is_some_and(|number| match self.requests.entry(number) {
+            Entry::Occupied(first) => *first.get() == request.at,
+            Entry::Vacant(free) => {
+                free.insert(request.at);
+                false
+            }
+        });
         let known = self.numbers.len();
         let process = match self.numbers.get(&process) {
             Some(number) => *number,
@@ -146,11 +182,47 @@ impl Table {
                 known as u32
             }
         };
-        self.recording.requests.push(Request { process, ..request });
+        self.recording.requests.push(Request { process, is_part, ..request });
     }
 }
 
-fn request(columns: &Columns, row: &csv::StringRecord) -> anyhow::Result<(Process, Request)> {
+fn parse(columns: &Columns, row: &csv::StringRecord) -> anyhow::Result<Row> {
+    match columns.text(row, "kind") {
+        Some("process") => life(columns, row).map(Row::Life),
+        Some("cpu") => cpu_use(columns, row).map(Row::CpuUse),
+        _ => request(columns, row),
+    }
+}
+
+/// When the row begins, and when it ends.
+fn span(columns: &Columns, row: &csv::StringRecord) -> anyhow::Result<(f64, f64)> {
+    let at = columns.seconds(row, "at_s")?.context("at_s is empty")?;
+    let service = columns.seconds(row, "service_s")?.unwrap_or_default();
+    Ok((at.as_secs_f64(), (at + service).as_secs_f64()))
+}
+
+fn process(columns: &Columns, row: &csv::StringRecord) -> anyhow::Result<Process> {
+    let pid = columns.number(row, "pid")?.and_then(|pid| u32::try_from(pid).ok());
+    Ok(Process { name: columns.text(row, "process").unwrap_or_default().to_owned(), pid })
+}
+
+fn life(columns: &Columns, row: &csv::StringRecord) -> anyhow::Result<Life> {
+    let (from_s, to_s) = span(columns, row)?;
+    Ok(Life {
+        process: process(columns, row)?,
+        parent: columns.number(row, "parent")?.and_then(|pid| u32::try_from(pid).ok()),
+        from_s,
+        to_s,
+        cpu_s: columns.seconds(row, "cpu_s")?.map(Nanos::as_secs_f64),
+    })
+}
+
+fn cpu_use(columns: &Columns, row: &csv::StringRecord) -> anyhow::Result<CpuUse> {
+    let (from_s, to_s) = span(columns, row)?;
+    Ok(CpuUse { from_s, to_s, cpu_s: columns.seconds(row, "cpu_s")?.unwrap_or_default().as_secs_f64() })
+}
+
+fn request(columns: &Columns, row: &csv::StringRecord) -> anyhow::Result<Row> {
     let need = |name: &str| columns.number(row, name)?.with_context(|| format!("{name} is empty"));
     let bytes = ByteRange::new(need("offset")?, need("bytes")?);
     if bytes.len == 0 || bytes.offset.checked_add(bytes.len).is_none_or(|end| end > 1 << 60) {
@@ -168,8 +240,6 @@ fn request(columns: &Columns, row: &csv::StringRecord) -> anyhow::Result<(Proces
         Some(service) => service,
         None => columns.seconds(row, "cost_s")?.unwrap_or_default(),
     };
-    let pid = columns.number(row, "pid")?.and_then(|pid| u32::try_from(pid).ok());
-    let name = columns.text(row, "process").unwrap_or_default().to_owned();
     let request = Request {
         at: columns.seconds(row, "at_s")?.context("at_s is empty")?,
         queued: columns.seconds(row, "queued_s")?.unwrap_or_default(),
@@ -177,6 +247,7 @@ fn request(columns: &Columns, row: &csv::StringRecord) -> anyhow::Result<(Proces
         bytes,
         kind,
         process: 0,
+        is_part: false,
     };
-    Ok((Process { name, pid }, request))
+    Ok(Row::Request { process: process(columns, row)?, request, number: columns.number(row, "request")? })
 }

@@ -22,7 +22,7 @@ fn a_table_is_read_again() {
     let second = folder.report(&[&first], "second.csv").expect("a table");
     let text = std::fs::read_to_string(first).expect("text");
     assert_eq!(text, std::fs::read_to_string(second).expect("text"));
-    let row = "a,0.600000000,\"q ü, \"\"</script><b>\",,prefetch,4096,8192,0.000000000,0.010000000,\n";
+    let row = "a,0.600000000,\"q ü, \"\"</script><b>\",,prefetch,4096,8192,0.000000000,0.010000000,4,\n";
     assert!(text.ends_with(row), "{text}");
 }
 

@@ -60,9 +60,8 @@ pub(super) fn initramfs(spec: &BootSpec, read_ahead_kib: u32, file_system: FileS
 /// Whether the guest's reads are known, or are being recorded.
 fn is_known(spec: &BootSpec, served: &ShownDisk) -> bool {
     let BootDisk::Image(_, config) = &spec.disk else { return false };
-    let is_recorded = spec.watch.is_some();
     let is_hot = served.image().is_some_and(|disk| disk.image().hot_chunk_count() > 0);
-    is_recorded || (is_hot && config.prefetching != Prefetching::Off)
+    spec.is_recorded || (is_hot && config.prefetching != Prefetching::Off)
 }
 
 fn obstacle_in(vmm: &Vmm, append: &[String]) -> Option<String> {
