@@ -74,7 +74,7 @@ fn make() -> Live {
     let kept = Path::new(env!("CARGO_TARGET_TMPDIR"));
     let root = kept.join("live-root");
     if !root.join("usr").exists() {
-        debootstrap(&root);
+        debootstrap(&root, PACKAGES);
     }
     let folder = kept.join("live");
     fs::create_dir_all(&folder).expect("a folder");
@@ -106,9 +106,9 @@ fn make() -> Live {
 }
 
 /// The archive may not answer at once.
-fn debootstrap(root: &Path) {
+pub(crate) fn debootstrap(root: &Path, packages: &str) {
     let draft = root.with_extension("draft");
-    let include = format!("--include={PACKAGES}");
+    let include = format!("--include={packages}");
     let hook = "--customize-hook=chroot \"$1\" passwd -d root; echo live >\"$1/etc/hostname\"";
     let mut said = String::new();
     for _ in 0..3 {

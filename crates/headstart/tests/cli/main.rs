@@ -45,6 +45,7 @@ mod registry_logins;
 mod relay;
 mod remote;
 mod report;
+mod resume_clones;
 mod resumes;
 mod rootless;
 mod s3;
