@@ -46,6 +46,7 @@ mod relay;
 mod remote;
 mod report;
 mod resume_clones;
+mod resume_faults;
 mod resumes;
 mod rootless;
 mod s3;

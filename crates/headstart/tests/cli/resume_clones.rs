@@ -19,8 +19,7 @@ const SUM: &str = "find /usr/bin /usr/sbin -type f | LC_ALL=C sort | xargs cat |
 /// its disk has them.
 const TELL: &str = "#!/bin/sh
 until [ -e /run/headstart-resumed ]; do sleep 0.2; done
-echo saved >>/root/written
-echo \"is $(cat /etc/machine-id) $(cat /sys/class/net/dummy0/address) $(sha256sum </etc/ssh/ssh_host_ed25519_key.pub | cut -c 1-16) $(od -An -N8 -tx8 /dev/urandom) $(date +%s) $(ip -6 -o address show dev dummy0 | grep -o 'fe80[^ ]*') $(wc -l </root/hook)\"
+echo; echo \"is $(cat /etc/machine-id) $(cat /sys/class/net/dummy0/address) $(sha256sum </etc/ssh/ssh_host_ed25519_key.pub | cut -c 1-16) $(od -An -N8 -tx8 /dev/urandom) $(date +%s) $(ip -6 -o address show dev dummy0 | grep -o 'fe80[^ ]*') $(wc -l </root/hook)\"
 SUM
 echo 3 >/proc/sys/vm/drop_caches
 SUM

@@ -25,11 +25,11 @@ done
 ";
 
 /// What is typed, and the right answer, which the echo of what is typed is not.
-const ASK: [&str; 6] =
+pub(crate) const ASK: [&str; 6] =
     ["--type", "cat /written /fine", "--type", "echo answer $((6*7))", "--ready", "answer 42"];
 
 /// A scene with `guest.hsi` and `saved.hsi`, a snapshot of its guest.
-fn saved() -> Option<Scene> {
+pub(crate) fn saved() -> Option<Scene> {
     let (scene, _, kernel) = linux_guest()?;
     install_kernel(&scene, &kernel);
     fs::write(scene.path("root/sbin/init"), INIT).expect("written");
