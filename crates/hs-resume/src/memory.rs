@@ -49,7 +49,8 @@ impl ShownMemory {
             return Ok(Self { file, name, served: None, faults: Faults::before(None) });
         };
         let mode = if spec.prefetches { Prefetching::Push } else { Prefetching::Off };
-        let config = start::config(&spec.snapshot, mode, Some(spec.limits), &spec.medium)?;
+        let mut config = start::config(&spec.snapshot, mode, Some(spec.limits), &spec.medium)?;
+        config.read.scattered = true;
         let owner = jail::user().id;
         let access = owner.map_or_else(FileAccess::default, |id| FileAccess::default().owned_by(id, id));
         // Without read-ahead, each page that is read is one that was touched.

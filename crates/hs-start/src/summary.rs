@@ -107,7 +107,7 @@ pub struct Summary {
 
 /// Faults that came to the server in the first ten seconds after a guest went on, or until it ended: pages
 /// that lay in the page cache are not among them.
-#[derive(Clone, Copy, Debug, Serialize)]
+#[derive(Clone, Debug, Serialize)]
 pub struct FaultWaits {
     /// How many there were.
     pub requests: u64,
@@ -115,8 +115,8 @@ pub struct FaultWaits {
     pub median_s: f64,
     /// 99 of 100 waited no longer.
     pub p99_s: f64,
-    /// The longest wait.
-    pub longest_s: f64,
+    /// The longest hundred waits, the longest first.
+    pub longest_s: Vec<f64>,
 }
 
 /// Seconds.
