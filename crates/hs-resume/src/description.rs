@@ -174,6 +174,14 @@ mod tests {
     }
 
     #[test]
+    fn guests_of_the_first_format_have_no_agent() {
+        let old = Description { format: 1, ..description() };
+        let block = old.encode().unwrap();
+        assert!(!Description::decode(&block, DISK_BYTES, "s.hsi").unwrap().has_agent());
+        assert!(description().has_agent());
+    }
+
+    #[test]
     fn what_is_none_is_refused() {
         let block = description().encode().unwrap();
         for wrong in [vec![], vec![0; 4096], block[..8].to_vec(), block[..200].to_vec(), {
