@@ -67,7 +67,8 @@ def filled(fast, of_disk):
                 came = now["cache_fill"]["done_bytes"] - at_ready["cache_fill"]["done_bytes"]
                 moved = now["store_bytes"] - at_ready["store_bytes"]
                 progress(f"{came:,} bytes filled, {moved:,} moved, in {seconds:.2f} s")
-                return {"filled_bytes": came, "moved_bytes": moved, "seconds": seconds, "rate": came / seconds}
+                # What the prefetch had brought counts as filled, and does not come again.
+                return {"filled_bytes": came, "moved_bytes": moved, "seconds": seconds, "rate": min(came, moved) / seconds}
             finally:
                 subprocess.run(["umount", place], check=True)
                 # It still writes to the cache, whose folder is to go.

@@ -105,9 +105,13 @@ impl Saving {
         let state_file = self.socket.path().with_file_name("state");
         let state = File::create(&state_file)
             .map_err(|source| GuestError::Monitor { action: "make a file for", source })?;
-        match monitor.empty_free_pages(self.memory.0)? {
-            Some(bytes) => log::info!("{} of free memory are left out", ByteSize(bytes)),
-            None => log::info!("the guest has no driver for a balloon: its free memory is saved too"),
+        match monitor.empty_free_pages(self.memory.0) {
+            Ok(Some(bytes)) => log::info!("{} of free memory are left out", ByteSize(bytes)),
+            Ok(None) => log::info!("the guest has no driver for a balloon: its free memory is saved too"),
+            Err(error @ GuestError::MonitorRefused { .. }) => {
+                log::warn!("{error}: the guest's free memory is saved too");
+            }
+            Err(error) => return Err(error),
         }
         monitor.save_devices(state.as_fd())?;
         Ok(SavedParts {
