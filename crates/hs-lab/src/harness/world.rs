@@ -549,7 +549,7 @@ fn config(prng: &mut Prng, medium: &FaultyMedium) -> DiskConfig {
     let brings_rest = prng.below(2) == 0;
     let prefetch = config.prefetch.map(|limits| PrefetchConfig { brings_rest, ..limits });
     // Without a draw of its own, so that seeds stay what they were.
-    DiskConfig { prefetch, scattered: config.fetchers.is_multiple_of(2), ..config }
+    DiskConfig { prefetch, scattered: config.fetchers.is_multiple_of(4), ..config }
 }
 
 impl std::fmt::Display for World {
