@@ -34,7 +34,7 @@ DOCS = $(DESTDIR)$(SHAREDIR)/headstart-docs
 
 # Cargo uses all cores itself, and two cargos would only wait for each other.
 .NOTPARALLEL:
-.PHONY: help setup setup-build setup-demo setup-bench release ui deb demo demo-report test test-long format lints tidy unit doc deny test-ui mutants bench fuzz install uninstall clean
+.PHONY: help setup setup-build setup-demo setup-bench release ui deb demo demo-report test test-long format lints tidy unit doc deny test-ui mutants bench fuzz install install-agent uninstall clean
 
 help: ## List these targets
 	@sed -n 's/^\([a-z-]*\):[^#]*## \(.*\)/\1|\2/p' $(MAKEFILE_LIST) | \
@@ -127,6 +127,13 @@ install: $(PROGRAM) ## Install program, man pages, completions, mount helper and
 		sed 's|/usr/local/bin|$(BINDIR)|' dist/systemd/$$unit >$(DESTDIR)$(UNITDIR)/$$unit; \
 		chmod 644 $(DESTDIR)$(UNITDIR)/$$unit; \
 	done
+
+# For guests that are saved and resumed: docs/RESUME.md.
+install-agent: ## Install the agent of resumed guests into the root at DESTDIR
+	install -D -m 755 dist/resume/headstart-resumed $(DESTDIR)/usr/local/lib/headstart/headstart-resumed
+	install -D -m 644 dist/resume/headstart-resumed.service \
+	    $(DESTDIR)/etc/systemd/system/headstart-resumed.service
+	install -D -m 644 dist/resume/60-headstart-resumed.rules $(DESTDIR)/etc/udev/rules.d/60-headstart-resumed.rules
 
 deb: release $(if $(shell command -v npm),ui) ## Make a Debian package of the program: target/debian/headstart_VERSION_ARCH.deb
 	@scripts/deb.sh $(PROGRAM) $(TARGET)/debian

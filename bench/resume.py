@@ -6,6 +6,8 @@ a resume is the same one from the page cache (`--warm`); on a medium, the packed
 one access.
 """
 
+from dataclasses import dataclass, field
+
 from harness import alternate, arguments, figure, finish, headstart, headstart_json, run, spread_of
 from inputs import LEVEL, folder, kept, program, stamp
 
@@ -18,56 +20,64 @@ ASK = ["--type", "root", "--type", "echo answer $((6*7))", "--ready", "^answer 4
 COUNTS = ("store_requests", "store_bytes", "demand_requests", "demand_wait_s", "prefetch_bytes")
 
 
-def root():
-    """A Debian with systemd and a kernel of its own, where root logs in without a password."""
+@dataclass
+class Guest:
+    """A Debian with systemd and a kernel of its own, where root logs in without a password, and what it is asked."""
 
-    def make(draft):
-        run("mmdebstrap", "--mode=root", "--format=directory", "--variant=minbase", "--quiet", f"--include={PACKAGES}",
-            "--dpkgopt=force-unsafe-io", "--dpkgopt=path-exclude=/usr/share/man/*", "--dpkgopt=path-exclude=/usr/share/locale/*",
-            "--customize-hook=chroot \"$1\" passwd -d root", "bookworm", draft, patience_s=900)
+    name: str
+    packages: str
+    ask: list
+    # Further flags of the boot that is saved.
+    save: list = field(default_factory=list)
 
-    return kept("resume-root", [], make)
+    def root(self):
+
+        def make(draft):
+            run("mmdebstrap", "--mode=root", "--format=directory", "--variant=minbase", "--quiet", f"--include={self.packages}",
+                "--dpkgopt=force-unsafe-io", "--dpkgopt=path-exclude=/usr/share/man/*", "--dpkgopt=path-exclude=/usr/share/locale/*",
+                "--customize-hook=chroot \"$1\" passwd -d root", "bookworm", draft, patience_s=900)
+
+        return kept(f"{self.name}-root", [], make)
+
+    def disk(self):
+        """Its image, with room for what the guest writes."""
+
+        def make(draft):
+            headstart("build", self.root(), "-o", draft, "--free", "64M", "--codec", f"zstd:{LEVEL}", "--scratch", folder())
+
+        return kept(f"{self.name}-disk.hsi", [stamp(self.root()), program()], make)
+
+    def snapshot(self):
+        """The guest at its login prompt."""
+        return kept(f"{self.name}.hsi", [self.disk()], lambda draft: headstart("boot", self.disk(), *BOOT, *self.save, "--snapshot-out", draft))
+
+    def recordings(self):
+        """What some resumes touch of the snapshot, and of its disk."""
+        of_snapshot, of_disk = ([folder() / f"{self.name}-{of}-{number}.hsp" for number in range(RECORDINGS)] for of in ("memory", "disk"))
+        for one, other in zip(of_snapshot, of_disk):
+            kept(one.name, [self.snapshot()],
+                 lambda draft: self.resume(self.snapshot(), self.disk(), "--record", draft, "--record-disk", other))
+        return of_snapshot, of_disk
+
+    def laid_out(self):
+        """Snapshot and disk, each with a hot region."""
+        optimized = lambda plain, profiles: lambda draft: headstart("optimize", plain, *(f"-p{profile}" for profile in profiles), "-o", draft)
+        of_snapshot, of_disk = self.recordings()
+        return (kept(f"{self.name}-fast.hsi", [self.snapshot(), *of_snapshot], optimized(self.snapshot(), of_snapshot)),
+                kept(f"{self.name}-disk-fast.hsi", [self.disk(), *of_disk], optimized(self.disk(), of_disk)))
+
+    def resume(self, image, of_disk, *flags):
+        """One resume; its run summary."""
+        return headstart_json("resume", image, "--disk", of_disk, *self.ask, "--json", *flags)
 
 
-def disk():
-    """Its image, with room for what the guest writes."""
-
-    def make(draft):
-        headstart("build", root(), "-o", draft, "--free", "64M", "--codec", f"zstd:{LEVEL}", "--scratch", folder())
-
-    return kept("resume-disk.hsi", [stamp(root()), program()], make)
-
-
-def snapshot():
-    """The guest at its login prompt."""
-    return kept("resume.hsi", [disk()], lambda draft: headstart("boot", disk(), *BOOT, "--snapshot-out", draft))
-
-
-def recordings():
-    """What some resumes touch of the snapshot, and of its disk."""
-    of_snapshot, of_disk = ([folder() / f"resume-{of}-{number}.hsp" for number in range(RECORDINGS)] for of in ("memory", "disk"))
-    for one, other in zip(of_snapshot, of_disk):
-        kept(one.name, [snapshot()],
-             lambda draft: headstart("resume", snapshot(), "--disk", disk(), *ASK, "--record", draft, "--record-disk", other))
-    return of_snapshot, of_disk
-
-
-def laid_out():
-    """Snapshot and disk, each with a hot region."""
-    optimized = lambda plain, profiles: lambda draft: headstart("optimize", plain, *(f"-p{profile}" for profile in profiles), "-o", draft)
-    of_snapshot, of_disk = recordings()
-    return (kept("resume-fast.hsi", [snapshot(), *of_snapshot], optimized(snapshot(), of_snapshot)),
-            kept("resume-disk-fast.hsi", [disk(), *of_disk], optimized(disk(), of_disk)))
+DEBIAN = Guest("resume", PACKAGES, ASK)
+root, disk, snapshot, laid_out, resume = DEBIAN.root, DEBIAN.disk, DEBIAN.snapshot, DEBIAN.laid_out, DEBIAN.resume
 
 
 def packed_bytes(image):
     """The bytes of an image's hot region in the file."""
     return sum(part["hot_compressed_bytes"] for part in headstart_json("inspect", image, "--json")["hot_segments"])
-
-
-def resume(image, of_disk, *flags):
-    """One resume; its run summary."""
-    return headstart_json("resume", image, "--disk", of_disk, *ASK, "--json", *flags)
 
 
 def main():

@@ -12,7 +12,7 @@ use hs_start::progress;
 use hs_trace::Profile;
 
 use super::cache::Cache;
-use super::root::{BOOT as BOOT_ROOT, PROGRAM, Root};
+use super::root::{BOOT as BOOT_ROOT, PROGRAM, RESUME as RESUME_ROOT, Root};
 use super::steps::Steps;
 use hs_output::show::Bar;
 use hs_start::open::open_image;
@@ -47,6 +47,14 @@ pub(super) const BOOT: Files = Files {
     raw: "boot.raw",
     plain: "boot.hsi",
     fast: "boot-fast.hsi",
+};
+/// Of the system whose guest is saved.
+pub(super) const RESUME: Files = Files {
+    root: &RESUME_ROOT,
+    free_bytes: 64 << 20,
+    raw: "resume-disk.raw",
+    plain: "resume-disk.hsi",
+    fast: "resume-disk-fast.hsi",
 };
 
 /// How the image without a hot region is made.

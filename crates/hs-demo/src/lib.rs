@@ -1,5 +1,5 @@
-//! The demo: the whole story on this machine, in two parts: a program starts (`start`), and a system boots
-//! (`boot`). docs/DEMO.md says what is compared with what.
+//! The demo: the whole story on this machine, in three parts: a program starts (`start`), a system boots
+//! (`boot`), and a saved guest goes on (`resume`). docs/DEMO.md says what is compared with what.
 //!
 //! The contenders are commands as a user types them; the command line reads their words ([`Commands`]).
 
@@ -16,6 +16,7 @@ mod machine;
 mod outcome;
 mod output;
 mod ratio;
+mod resume;
 mod root;
 mod roots;
 mod run_file;
@@ -32,6 +33,8 @@ use std::time::Instant;
 
 use anyhow::{Context, bail};
 use hs_device::Medium;
+use hs_resume::record::Recorded;
+use hs_resume::resume::ResumeSpec;
 use hs_start::boot::BootSpec;
 use hs_start::start::Start;
 use hs_trace::Profile;
@@ -62,6 +65,8 @@ pub struct Demo {
     pub has_start: bool,
     /// Whether a system boots.
     pub has_boot: bool,
+    /// Whether a saved guest goes on.
+    pub has_resume: bool,
     /// Folder for the figures.
     pub out: Option<PathBuf>,
     /// Folder that keeps roots and images.
@@ -91,6 +96,10 @@ pub struct Commands {
     pub boot: fn(&[OsString]) -> anyhow::Result<BootSpec>,
     /// Records a boot as `headstart boot --record` does.
     pub record_boot: fn(&[OsString]) -> anyhow::Result<Profile>,
+    /// The resume that `headstart resume` would make.
+    pub resume: fn(&[OsString]) -> anyhow::Result<ResumeSpec>,
+    /// Records a resume as `headstart resume --record` does.
+    pub record_resume: fn(&[OsString]) -> anyhow::Result<Recorded>,
 }
 
 /// Runs it.
@@ -125,7 +134,9 @@ struct ToldStories {
 }
 
 fn tell(args: &Demo, cache: &Cache, quiet: bool, began: Instant) -> anyhow::Result<()> {
-    let stories = [args.has_start.then_some(&story::START), args.has_boot.then_some(&story::BOOT)];
+    let told =
+        [(args.has_start, &story::START), (args.has_boot, &story::BOOT), (args.has_resume, &story::RESUME)];
+    let stories = told.map(|(is_told, story)| is_told.then_some(story));
     let stories: Vec<&'static Story> = stories.into_iter().flatten().collect();
     check(cache, &stories)?;
     if let Some(out) = &args.out {

@@ -27,14 +27,27 @@ pub(super) struct Root {
     packages: &'static str,
     /// A file that every complete one has.
     proof: &'static str,
+    /// A command that changes it, with its folder as `$1`.
+    hook: Option<&'static str>,
 }
 
 /// The root whose program is started.
 pub(super) const PROGRAM: Root =
-    Root { name: NAME, packages: "python3-pandas,python3-sympy", proof: "usr/bin/python3" };
+    Root { name: NAME, packages: "python3-pandas,python3-sympy", proof: "usr/bin/python3", hook: None };
 /// The root that boots, with systemd, as a guest.
-pub(super) const BOOT: Root =
-    Root { name: "boot-root", packages: "systemd,systemd-sysv,udev,dbus", proof: "usr/lib/systemd/systemd" };
+pub(super) const BOOT: Root = Root {
+    name: "boot-root",
+    packages: "systemd,systemd-sysv,udev,dbus",
+    proof: "usr/lib/systemd/systemd",
+    hook: None,
+};
+/// The root whose guest is saved: it boots its own kernel, and root logs in without a password.
+pub(super) const RESUME: Root = Root {
+    name: "resume-root",
+    packages: "systemd,systemd-sysv,udev,dbus,linux-image-cloud-amd64,initramfs-tools",
+    proof: "usr/lib/systemd/systemd",
+    hook: Some("chroot \"$1\" passwd -q -d root"),
+};
 
 /// The package with the kernel that QEMU boots.
 const KERNEL_PACKAGE: &str = "linux-image-cloud-amd64";
@@ -92,7 +105,8 @@ impl Suite {
 
     /// The text that says how a root is made; a change makes it again.
     fn recipe(&self, root: &Root) -> String {
-        format!("debian {} minbase {} {}\n", self.name, root.packages, DPKG_OPTIONS.join(" "))
+        let hook = root.hook.map(|hook| format!(" {hook}")).unwrap_or_default();
+        format!("debian {} minbase {} {}{hook}\n", self.name, root.packages, DPKG_OPTIONS.join(" "))
     }
 }
 
@@ -130,7 +144,10 @@ impl Root {
         }
         bar.spin(format!("making a Debian {} root with {}", suite.name, self.packages));
         let draft = cache.draft(self.name);
-        debootstrap(&arguments(&suite, "minbase", self.packages, &draft), &mut |step| {
+        let mut words = arguments(&suite, "minbase", self.packages, &draft);
+        // Options come before the release.
+        words.splice(1..1, self.hook.map(|hook| format!("--customize-hook={hook}").into()));
+        debootstrap(&words, &mut |step| {
             bar.spin(format!("making a Debian {} root: {step}", suite.name));
         })?;
         let proof = draft.join(self.proof);

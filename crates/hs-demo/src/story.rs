@@ -11,7 +11,7 @@ use super::facts::Facts;
 use super::guest::Guest;
 use super::tools::{self, Tool};
 use super::turns::{Rounds, Tally};
-use super::{Demo, boot, start};
+use super::{Demo, boot, resume, start};
 use hs_output::show::Bar;
 
 /// A story.
@@ -105,4 +105,22 @@ pub(super) static BOOT: Story = Story {
     with_root_bytes: 1_000_000_000,
     with_all_bytes: 200_000_000,
     tell: boot::tell,
+};
+
+/// A saved guest goes on.
+pub(super) static RESUME: Story = Story {
+    key: "resume",
+    about: "the third story (a saved guest goes on)",
+    within: Duration::from_secs(780),
+    files: &disks::RESUME,
+    profile: "resume.hsp",
+    prefix: "resume-",
+    has_runs_at_the_top: false,
+    hint: ["headstart boot --vmm qemu", " --snapshot-out FILE"],
+    tools: &[tools::MKFS, tools::QEMU],
+    any_of: &[],
+    from_nothing_bytes: 2_000_000_000,
+    with_root_bytes: 1_500_000_000,
+    with_all_bytes: 400_000_000,
+    tell: resume::tell,
 };

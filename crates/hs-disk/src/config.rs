@@ -40,6 +40,9 @@ pub struct ReadOptions {
     pub readers_keep: bool,
     /// Bytes of the disk read ahead of a sequential reader, at most; they wait compressed.
     pub read_ahead_bytes: u64,
+    /// What is read outside the hot region lies scattered, as pages of memory do: neighbours of a miss are
+    /// not expected to be used.
+    pub scattered: bool,
     /// In which order chunks are fetched when more are wanted than there are fetchers.
     pub queue: QueueConfig,
     /// A read that has waited for so long is answered with an error; without a limit when none.
@@ -55,6 +58,7 @@ impl Default for ReadOptions {
             cache_sizing: CacheSizing::default(),
             readers_keep: false,
             read_ahead_bytes: 8 << 20,
+            scattered: false,
             queue: QueueConfig::default(),
             read_timeout: None,
         }
@@ -94,6 +98,7 @@ impl DiskOptions {
             cache_policy: read.cache_policy,
             readers_keep: read.readers_keep,
             read_ahead_bytes: read.read_ahead_bytes,
+            scattered: read.scattered,
             visibility: if marks { UseVisibility::Tripwires } else { UseVisibility::Asked },
             delivery: None,
             read_timeout: read.read_timeout.map(Into::into),

@@ -273,6 +273,7 @@ impl<M: ImageMap> DiskEngine<M> {
             max_bytes: limits.budget_bytes,
         };
         let windows_ahead = config.read_ahead_bytes / map.window_bytes();
+        let doubtful = config.scattered && chunks > 0;
         Self {
             table: ChunkTable::default(),
             reads: Reads::default(),
@@ -291,7 +292,7 @@ impl<M: ImageMap> DiskEngine<M> {
             joined: Vec::new(),
             expected: vec![false; map.hot_chunks() as usize],
             unreadable_in_a_row: 0,
-            neighbours: Neighbours::new(),
+            neighbours: if doubtful { Neighbours::doubtful() } else { Neighbours::new() },
             background: Background::default(),
             order: Order::default(),
             filled: Filled::default(),

@@ -33,6 +33,12 @@ impl Neighbours {
         Self { used_share: 0.4, misses: 0, open: VecDeque::new() }
     }
 
+    /// Where few are expected to be used: none come but the odd one, until these have paid.
+    #[must_use]
+    pub const fn doubtful() -> Self {
+        Self { used_share: 0.1, misses: 0, open: VecDeque::new() }
+    }
+
     /// Takes a miss; returns how many of the windows after it to read as well.
     pub fn miss(&mut self) -> u64 {
         self.misses += 1;
@@ -116,6 +122,24 @@ mod tests {
         assert!((500 / PROBE_EVERY..=500 / PROBE_EVERY + 1).contains(&probes), "{probes} of 500");
         depths.dedup();
         assert_eq!(depths[..5], [7, 3, 1, 0, 1]);
+    }
+
+    #[test]
+    fn where_they_are_doubtful_they_come_once_they_have_paid() {
+        let mut neighbours = Neighbours::doubtful();
+        let depths = |neighbours: &mut Neighbours| {
+            let miss = |miss: u64| {
+                let depth = neighbours.miss();
+                (1..=depth).for_each(|neighbour| {
+                    neighbours.brought(miss * 16 + neighbour);
+                    neighbours.used(miss * 16 + neighbour);
+                });
+                depth
+            };
+            (0..1_000).map(miss).collect::<Vec<u64>>()
+        };
+        let depths = depths(&mut neighbours);
+        assert_eq!((depths[0], depths[999]), (0, MAX_DEPTH));
     }
 
     #[test]

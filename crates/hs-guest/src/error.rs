@@ -108,6 +108,12 @@ pub enum GuestError {
         /// Its own reason.
         why: String,
     },
+    /// The agent in the guest cannot be told.
+    #[error("cannot tell the guest's agent that it was resumed: {source}")]
+    Agent {
+        /// The system's error.
+        source: io::Error,
+    },
     /// The thread that reads the console could not be started.
     #[error("cannot read the guest's console: {0}")]
     Console(io::Error),

@@ -10,6 +10,7 @@
 //! - [`console`]: what a guest's console shows about its progress; no I/O.
 //! - [`Guest`]: a running guest, in a PID namespace that ends with this process.
 
+pub mod agent;
 pub mod console;
 mod elf;
 mod error;

@@ -14,12 +14,21 @@ use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use rustix::net::{SendAncillaryBuffer, SendAncillaryMessage, SendFlags, sendmsg};
 use serde_json::{Value, json};
 
+use crate::resumable::BALLOON;
 use crate::{Guest, GuestError};
 
 /// The longest message: the list of machines has some 20 KiB.
 const MESSAGE_BYTES: u64 = 1 << 20;
 /// How often it is checked that the guest runs.
 const LOOK_EVERY: Timespec = Timespec { tv_sec: 0, tv_nsec: 100_000_000 };
+/// Free memory that the guest keeps while its free pages are taken: it must not begin to drop its page cache.
+const KEPT_FREE_BYTES: u64 = 16 << 20;
+/// How long a guest may take to say how much memory is free: its driver is asked every second.
+const STATS_PATIENCE: Duration = Duration::from_secs(3);
+/// So long the balloon may stand still before it is taken to be as large as it will be.
+const BALLOON_PATIENCE: Duration = Duration::from_secs(2);
+/// How often both are asked for.
+const ASK_EVERY: Duration = Duration::from_millis(50);
 /// The name under which QEMU keeps a descriptor that it was given.
 const GIVEN: &str = "state";
 
@@ -108,6 +117,52 @@ impl Monitor {
         let mut machines = answer.as_array().into_iter().flatten();
         let found = machines.find(|machine| machine["alias"] == alias);
         Ok(found.and_then(|machine| machine["name"].as_str()).unwrap_or(alias).to_owned())
+    }
+
+    /// Makes holes of the guest's free pages in the file of its memory: a balloon takes them, and gives them
+    /// back empty. Returns how many bytes it had; `None` of a guest without a driver for it.
+    ///
+    /// # Errors
+    /// As [`execute`](Self::execute).
+    pub fn empty_free_pages(&mut self, memory_bytes: u64) -> Result<Option<u64>, GuestError> {
+        let Some(free_bytes) = self.free_bytes()? else { return Ok(None) };
+        let least = memory_bytes.saturating_sub(free_bytes.saturating_sub(KEPT_FREE_BYTES));
+        let left = self.inflate(least)?;
+        self.inflate(memory_bytes)?;
+        Ok(Some(memory_bytes.saturating_sub(left)))
+    }
+
+    /// What the guest's driver says.
+    fn free_bytes(&mut self) -> Result<Option<u64>, GuestError> {
+        let path = format!("/machine/peripheral/{BALLOON}");
+        let poll = json!({ "path": path, "property": "guest-stats-polling-interval", "value": 1 });
+        self.execute("qom-set", poll)?;
+        let began = Instant::now();
+        while began.elapsed() < STATS_PATIENCE {
+            let stats = self.execute("qom-get", json!({ "path": path, "property": "guest-stats" }))?;
+            let free = stats["stats"]["stat-free-memory"].as_u64().filter(|&free| free != u64::MAX);
+            if stats["last-update"].as_u64() != Some(0) && free.is_some() {
+                return Ok(free);
+            }
+            std::thread::sleep(ASK_EVERY);
+        }
+        Ok(None)
+    }
+
+    /// Has the guest keep `wanted` bytes. Returns what it has when that no longer changes.
+    fn inflate(&mut self, wanted: u64) -> Result<u64, GuestError> {
+        self.execute("balloon", json!({ "value": wanted }))?;
+        let (mut last, mut changed) = (0, Instant::now());
+        loop {
+            let actual = self.execute("query-balloon", json!({}))?["actual"].as_u64().unwrap_or_default();
+            if actual != last {
+                (last, changed) = (actual, Instant::now());
+            }
+            if actual == wanted || changed.elapsed() > BALLOON_PATIENCE {
+                return Ok(actual);
+            }
+            std::thread::sleep(ASK_EVERY);
+        }
     }
 
     /// Stops the guest, and writes the state of its devices to `file`. Its memory is in a file already.
@@ -252,6 +307,21 @@ mod tests {
         let commands: Vec<&str> = asked.iter().map(|asked| asked["execute"].as_str().unwrap()).collect();
         assert_eq!(commands, ["migrate-set-capabilities", "stop", "getfd", "migrate"]);
         assert_eq!(asked[3]["arguments"]["uri"], "fd:state");
+    }
+
+    #[test]
+    fn free_pages_are_taken_and_given_back() {
+        let done = r#"{"return": {}}"#;
+        let stats = r#"{"return": {"stats": {"stat-free-memory": 83886080}, "last-update": 7}}"#;
+        let actual = |mib: u64| format!(r#"{{"return": {{"actual": {}}}}}"#, mib << 20);
+        let (small, full) = (actual(64), actual(128));
+        let (mut monitor, asked) = answering(&[done, stats, done, &small, done, &full]);
+        assert_eq!(monitor.empty_free_pages(128 << 20).unwrap(), Some(64 << 20));
+        drop(monitor);
+        let text = std::io::read_to_string(asked).unwrap();
+        let taken = r#"{"arguments":{"value":67108864},"execute":"balloon"}"#;
+        let given = r#"{"arguments":{"value":134217728},"execute":"balloon"}"#;
+        assert!(text.find(taken).unwrap() < text.find(given).unwrap(), "{text}");
     }
 
     #[test]

@@ -182,6 +182,7 @@ impl Qemu {
         for device in self.bus.devices() {
             command.extend(["-device".into(), device.into()]);
         }
+        command.extend(self.resumable.iter().flat_map(Resumable::agent_words));
         let mut jail_entries = self.jail_entries(self.accelerator);
         match &self.begin {
             Begin::Kernel { initrd, .. } => {

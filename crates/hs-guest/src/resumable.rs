@@ -18,9 +18,13 @@ use crate::qemu::{Accelerator, Drive, Qemu, base_command, doubled_commas, enviro
 
 /// The machine of a guest that is to be saved: an alias, whose full name has the version that devices have.
 pub const MACHINE: &str = "pc";
-/// The name of the memory and of the disk on the command line.
+/// Names on the command line: of the memory, of the disk, of the balloon, of the channel to the agent.
 const MEMORY: &str = "memory";
 const DISK: &str = "disk";
+pub(crate) const BALLOON: &str = "balloon";
+const AGENT: &str = "agent";
+/// The name of the port in the guest, where `dist/resume` looks for it.
+const AGENT_PORT: &str = "org.headstart.resume";
 
 /// The processor of a guest that is to be saved: one that every machine can be.
 #[must_use]
@@ -58,6 +62,9 @@ pub struct Resumable {
     pub overlay: PathBuf,
     /// What it had written when it was saved, where it is resumed.
     pub written: Option<FilePart>,
+    /// The socket that is the guest's port for the agent, on which this process listens; snapshots of the
+    /// first format have neither that nor a balloon.
+    pub agent: Option<PathBuf>,
 }
 
 impl Resumable {
@@ -117,9 +124,24 @@ impl Resumable {
         nodes.into_iter().flat_map(|node| ["-blockdev".into(), node]).collect()
     }
 
+    /// The words for balloon and port. They come last, so that the disk stays where it is.
+    pub(crate) fn agent_words(&self) -> Vec<OsString> {
+        let Some(socket) = &self.agent else { return Vec::new() };
+        let mut channel = OsString::from(format!("socket,id={AGENT},path="));
+        channel.push(doubled_commas(socket.as_os_str()));
+        let devices = [
+            format!("virtio-balloon-pci,id={BALLOON}"),
+            "virtio-serial-pci".to_owned(),
+            format!("virtserialport,chardev={AGENT},name={AGENT_PORT}"),
+        ];
+        let devices = devices.into_iter().flat_map(|device| ["-device".into(), device.into()]);
+        ["-chardev".into(), channel].into_iter().chain(devices).collect()
+    }
+
     /// What it needs of this machine besides.
     pub(crate) fn jail_entries(&self) -> Vec<JailEntry> {
         let mut entries = vec![JailEntry::Socket(self.monitor.clone())];
+        entries.extend(self.agent.iter().cloned().map(JailEntry::Socket));
         if self.written.is_some() {
             entries.push(JailEntry::Disk(self.memory_file.clone()));
         } else {
@@ -154,6 +176,7 @@ impl Resumed {
         command.extend(self.parts.machine_words(self.memory));
         command.extend(self.parts.disk_words(&self.drive));
         command.extend(["-device".into(), format!("virtio-blk-pci,drive={DISK}").into()]);
+        command.extend(self.parts.agent_words());
         let mut jail_entries = program_entries(&self.program, self.accelerator);
         jail_entries.push(JailEntry::Own(self.scratch.clone()));
         jail_entries.push(Qemu::drive_entry(&self.drive));
@@ -187,6 +210,7 @@ mod tests {
             memory_file: "/mnt/m/memory".into(),
             overlay: "/mnt/scratch/overlay".into(),
             written,
+            agent: Some("/mnt/a,b/agent".into()),
         }
     }
 
@@ -210,5 +234,9 @@ mod tests {
         );
         assert!(disk.contains("backing=base") && disk.contains("backing=written"), "{disk}");
         assert!(resumed.jail_entries().contains(&JailEntry::Disk("/mnt/m/memory".into())));
+        let agent = text(&resumed.agent_words());
+        assert!(agent.contains("path=/mnt/a,,b/agent") && agent.contains("virtio-balloon-pci"), "{agent}");
+        assert!(resumed.jail_entries().contains(&JailEntry::Socket("/mnt/a,b/agent".into())));
+        assert!(Resumable { agent: None, ..resumed }.agent_words().is_empty());
     }
 }

@@ -16,8 +16,10 @@ use crate::ResumeError;
 const MAGIC: &[u8; 8] = b"HSRESUME";
 /// Where the JSON begins.
 const HEADER_BYTES: usize = 12;
-/// The version that is written, and read.
-const FORMAT: u32 = 1;
+/// The version that is written. Guests of version 1 have no balloon and no port for an agent.
+const FORMAT: u32 = 2;
+/// The versions that are read.
+const FORMATS: std::ops::RangeInclusive<u32> = 1..=FORMAT;
 
 /// A part of the snapshot's disk, in bytes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
@@ -65,6 +67,12 @@ impl Description {
     /// The version of the format that is written.
     pub const FORMAT: u32 = FORMAT;
 
+    /// Whether the guest has a balloon, and a port for an agent.
+    #[must_use]
+    pub const fn has_agent(&self) -> bool {
+        self.format > 1
+    }
+
     /// As a block.
     ///
     /// # Errors
@@ -92,8 +100,11 @@ impl Description {
             .ok_or_else(|| ResumeError::NoSnapshot { snapshot: snapshot.to_owned() })?;
         let unusable = |why: String| ResumeError::Description { snapshot: snapshot.to_owned(), why };
         let format: Format = serde_json::from_slice(json).map_err(|error| unusable(error.to_string()))?;
-        if format.format != FORMAT {
-            return Err(unusable(format!("it has format {}, and {FORMAT} is known", format.format)));
+        if !FORMATS.contains(&format.format) {
+            return Err(unusable(format!(
+                "it has format {}, and formats to {FORMAT} are known",
+                format.format
+            )));
         }
         let found: Self = serde_json::from_slice(json).map_err(|error| unusable(error.to_string()))?;
         let memory = Part { offset: 0, bytes: found.memory_bytes };
@@ -160,6 +171,14 @@ mod tests {
         let block = description().encode().unwrap();
         assert_eq!(block.len() as u64, BLOCK_BYTES);
         assert_eq!(Description::decode(&block, DISK_BYTES, "s.hsi").unwrap(), description());
+    }
+
+    #[test]
+    fn guests_of_the_first_format_have_no_agent() {
+        let old = Description { format: 1, ..description() };
+        let block = old.encode().unwrap();
+        assert!(!Description::decode(&block, DISK_BYTES, "s.hsi").unwrap().has_agent());
+        assert!(description().has_agent());
     }
 
     #[test]

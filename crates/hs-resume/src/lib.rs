@@ -19,6 +19,7 @@
 
 pub mod description;
 mod error;
+mod faults;
 mod memory;
 pub mod record;
 pub mod resume;

@@ -7,6 +7,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use anyhow::{Context, bail};
+use hs_disk::Watch;
 use hs_fuse::{Abort, ServedImage};
 use hs_guest::jail;
 use hs_serve::{FileAccess, Prefetching, ServeConfig};
@@ -14,8 +15,9 @@ use hs_start::boot;
 use hs_start::medium;
 use hs_start::on_medium::OnMedium;
 use hs_start::start;
-use hs_start::summary::Summary;
+use hs_start::summary::{FaultWaits, Summary};
 
+use crate::faults::Faults;
 use crate::resume::ResumeSpec;
 
 /// QEMU opens the file for reading and writing, though it writes nothing to it.
@@ -30,6 +32,7 @@ pub(crate) struct ShownMemory {
     /// For messages.
     pub(crate) name: String,
     served: Option<(ServedImage, OnMedium)>,
+    faults: Arc<Faults>,
 }
 
 impl ShownMemory {
@@ -43,10 +46,11 @@ impl ShownMemory {
         let Some(on_medium) = on_medium else {
             let file = spec.snapshot.file().context("only a file can be shown already")?;
             let file = file.canonicalize().with_context(|| format!("open {name}"))?;
-            return Ok(Self { file, name, served: None });
+            return Ok(Self { file, name, served: None, faults: Faults::before(None) });
         };
         let mode = if spec.prefetches { Prefetching::Push } else { Prefetching::Off };
-        let config = start::config(&spec.snapshot, mode, Some(spec.limits), &spec.medium)?;
+        let mut config = start::config(&spec.snapshot, mode, Some(spec.limits), &spec.medium)?;
+        config.read.scattered = true;
         let owner = jail::user().id;
         let access = owner.map_or_else(FileAccess::default, |id| FileAccess::default().owned_by(id, id));
         // Without read-ahead, each page that is read is one that was touched.
@@ -57,8 +61,10 @@ impl ShownMemory {
             hot_disk_read_ahead_kib: read_ahead_kib,
             ..on_medium.config(&config)
         };
-        let served = ServedImage::start(Arc::clone(&on_medium.store), folder, &config, spec.watch.clone())?;
-        Ok(Self { file: folder.join("disk.img"), name, served: Some((served, on_medium)) })
+        let faults = Faults::before(spec.watch.clone());
+        let (store, watch) = (Arc::clone(&on_medium.store), Some(Arc::clone(&faults) as Arc<dyn Watch>));
+        let served = ServedImage::start(store, folder, &config, watch)?;
+        Ok(Self { file: folder.join("disk.img"), name, served: Some((served, on_medium)), faults })
     }
 
     /// The medium of the image, unless the file is shown already.
@@ -128,6 +134,16 @@ impl ShownMemory {
             start::fill_deadlines(summary, served.disk());
             start::fill_tripwires(summary, served.disk());
         }
+    }
+
+    /// The guest goes on now.
+    pub(crate) fn count_faults(&self) {
+        self.faults.begin();
+    }
+
+    /// How long its faults have waited, where this process serves them.
+    pub(crate) fn fault_waits(&self) -> Option<FaultWaits> {
+        self.served.as_ref().map(|_| self.faults.waits())
     }
 
     /// It is no longer needed: reads that wait for it fail.

@@ -17,6 +17,7 @@ use std::time::{Duration, Instant};
 use anyhow::Context;
 use hs_device::Medium;
 use hs_disk::Watch;
+use hs_guest::agent::AgentSocket;
 use hs_guest::console::Console;
 use hs_guest::monitor::MonitorSocket;
 use hs_guest::qemu::{Accelerator, LARGEST_WRITE_BYTES};
@@ -131,8 +132,11 @@ pub fn resume(spec: &ResumeSpec) -> anyhow::Result<Outcome> {
         };
         disk.check(spec, &description)?;
         let media = Media::of(memory.served().map(|(_, on_medium)| on_medium), &disk.on_medium, spec.warm);
-        let socket = MonitorSocket::listen(work.folder("monitor")?.join("socket"))?;
-        let launch = launch(spec, &description, (&memory, &disk), (&scratch, &socket))?;
+        let sockets = work.folder("monitor")?;
+        let socket = MonitorSocket::listen(sockets.join("socket"))?;
+        let agent =
+            description.has_agent().then(|| AgentSocket::listen(sockets.join("agent"))).transpose()?;
+        let launch = launch(spec, &description, (&memory, &disk), (&scratch, &socket, agent.as_ref()))?;
         let console = Console::new(spec.ready.clone()).with_prompt(spec.prompt.clone());
         let mut guest = Guest::start(launch, console, log.writer())?;
         log::info!("QEMU started after {:.1?}", began.elapsed());
@@ -142,7 +146,9 @@ pub fn resume(spec: &ResumeSpec) -> anyhow::Result<Outcome> {
             let state = state_of(&memory, description.state)?;
             let mut monitor = socket.accept(&mut guest, spec.ready_timeout)?;
             monitor.load_devices(state.as_fd())?;
+            let _agent = agent.as_ref().map(AgentSocket::tell_resumed).transpose()?;
             memory.wait_prefetched(spec.ready_timeout.saturating_sub(began.elapsed()));
+            memory.count_faults();
             monitor.go_on()?;
             log::info!("the guest goes on after {:.1?}", began.elapsed());
             guest.type_lines(spec.typed.clone())?;
@@ -152,6 +158,7 @@ pub fn resume(spec: &ResumeSpec) -> anyhow::Result<Outcome> {
             media.fill(&mut summary);
             memory.fill(&mut summary);
             guest.go_on(spec.grace)?;
+            summary.faults = memory.fault_waits();
             Ok(ready)
         })();
         let lost = memory.lost().or_else(|| disk.on_medium.lost(disk.shown.disk()));
@@ -195,7 +202,7 @@ fn launch(
     spec: &ResumeSpec,
     description: &Description,
     (memory, disk): (&ShownMemory, &OpenDisk),
-    (scratch, socket): (&Path, &MonitorSocket),
+    (scratch, socket, agent): (&Path, &MonitorSocket, Option<&AgentSocket>),
 ) -> anyhow::Result<Launch> {
     let Part { offset, bytes } = description.overlay;
     // Whole sectors: zeros follow to the end of the block.
@@ -213,6 +220,7 @@ fn launch(
             memory_file: memory.file.clone(),
             overlay: boot::empty_overlay(scratch, description.disk_bytes)?,
             written: Some(FilePart { path: memory.file.clone(), offset, bytes }),
+            agent: agent.map(|agent| agent.path().to_owned()),
         },
     };
     Ok(resumed.launch())

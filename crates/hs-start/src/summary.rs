@@ -106,6 +106,23 @@ pub struct Summary {
     pub prefetch_markers_used: Option<u64>,
     /// Why the prefetch ended.
     pub end_reason: Option<String>,
+    /// How long faults of a resumed guest waited.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub faults: Option<FaultWaits>,
+}
+
+/// Faults that came to the server in the first ten seconds after a guest went on, or until it ended: pages
+/// that lay in the page cache are not among them.
+#[derive(Clone, Debug, Serialize)]
+pub struct FaultWaits {
+    /// How many there were.
+    pub requests: u64,
+    /// Half of them waited no longer.
+    pub median_s: f64,
+    /// 99 of 100 waited no longer.
+    pub p99_s: f64,
+    /// The longest hundred waits, the longest first.
+    pub longest_s: Vec<f64>,
 }
 
 /// Seconds.

@@ -40,7 +40,7 @@ const ARROWS: &[(&str, &[&str])] = &[
         &["hs-build", "hs-fill", "hs-guest", "hs-nbd", "hs-observe", "hs-remote", "hs-service", "hs-trust"],
     ),
     ("hs-daemon", &["hs-start", "hs-uffd"]),
-    ("hs-demo", &["hs-lab-real"]),
+    ("hs-demo", &["hs-lab-real", "hs-resume"]),
     ("hs-doctor", &["hs-start"]),
     ("hs-live", &["hs-daemon"]),
     ("hs-iso", &["hs-live"]),

@@ -14,7 +14,9 @@ pub(crate) enum Story {
     Start,
     /// A Debian with systemd boots as a guest, from raw ext4, a cloop-like image, headstart, and memory.
     Boot,
-    /// Both, one after the other.
+    /// A Debian saved at its login prompt goes on under QEMU, from memory and from three media.
+    Resume,
+    /// The first two, one after the other.
     Both,
 }
 

@@ -5,8 +5,9 @@ use std::ffi::OsString;
 use anyhow::bail;
 use clap::Parser;
 use hs_demo::Commands;
+use hs_resume::record;
 
-use super::{boot, profile, run};
+use super::{boot, profile, resume, run};
 use crate::cli::{Cli, Command, Demo, Story};
 
 /// Reads the words of the demo's commands as if a user had typed them.
@@ -27,6 +28,14 @@ const COMMANDS: Commands = Commands {
         Command::Boot(args) => Ok(boot::record(&args)?.0),
         _ => bail!("the demo asks for another command"),
     },
+    resume: |words| match read(words)? {
+        Command::Resume(args) => resume::spec(&args),
+        _ => bail!("the demo asks for another command"),
+    },
+    record_resume: |words| match read(words)? {
+        Command::Resume(args) => record::record(resume::spec(&args)?),
+        _ => bail!("the demo asks for another command"),
+    },
 };
 
 fn read(words: &[OsString]) -> anyhow::Result<Command> {
@@ -37,8 +46,9 @@ fn read(words: &[OsString]) -> anyhow::Result<Command> {
 /// Runs it.
 pub(crate) fn run(args: &Demo, quiet: bool) -> anyhow::Result<()> {
     let demo = hs_demo::Demo {
-        has_start: args.story != Story::Boot,
-        has_boot: args.story != Story::Start,
+        has_start: matches!(args.story, Story::Start | Story::Both),
+        has_boot: matches!(args.story, Story::Boot | Story::Both),
+        has_resume: args.story == Story::Resume,
         out: args.out.clone(),
         cache: args.cache.clone(),
         medium: args.medium,

@@ -36,7 +36,8 @@ pub(crate) fn run(args: &Resume, quiet: bool) -> anyhow::Result<()> {
     Ok(())
 }
 
-fn spec(args: &Resume) -> anyhow::Result<ResumeSpec> {
+/// The resume that the flags describe.
+pub(crate) fn spec(args: &Resume) -> anyhow::Result<ResumeSpec> {
     let remote = &args.snapshot.remote;
     let disk = args.disk.clone().map(|image| ImageSource { image, remote: remote.clone() });
     Ok(ResumeSpec {

@@ -102,7 +102,7 @@ fn make() -> Live {
     let root = live_root();
     if !root.join(CERTIFICATE).exists() {
         let _ = fs::remove_dir_all(&root);
-        debootstrap(&root);
+        debootstrap(&root, PACKAGES);
     }
     let folder = kept.join("live");
     fs::create_dir_all(&folder).expect("a folder");
@@ -138,9 +138,9 @@ fn make() -> Live {
 }
 
 /// The archive may not answer at once.
-fn debootstrap(root: &Path) {
+pub(crate) fn debootstrap(root: &Path, packages: &str) {
     let draft = root.with_extension("draft");
-    let include = format!("--include={PACKAGES}");
+    let include = format!("--include={packages}");
     let hook = "--customize-hook=chroot \"$1\" passwd -d root; echo live >\"$1/etc/hostname\"; \
                 head -c 262144 /dev/urandom >\"$1/opt/noise\"";
     let mut said = String::new();

@@ -46,6 +46,8 @@ mod registry_logins;
 mod relay;
 mod remote;
 mod report;
+mod resume_clones;
+mod resume_faults;
 mod resumes;
 mod rootless;
 mod s3;

@@ -25,11 +25,11 @@ done
 ";
 
 /// What is typed, and the right answer, which the echo of what is typed is not.
-const ASK: [&str; 6] =
+pub(crate) const ASK: [&str; 6] =
     ["--type", "cat /written /fine", "--type", "echo answer $((6*7))", "--ready", "answer 42"];
 
 /// A scene with `guest.hsi` and `saved.hsi`, a snapshot of its guest.
-fn saved() -> Option<Scene> {
+pub(crate) fn saved() -> Option<Scene> {
     let (scene, _, kernel) = linux_guest()?;
     install_kernel(&scene, &kernel);
     fs::write(scene.path("root/sbin/init"), INIT).expect("written");
@@ -45,7 +45,8 @@ fn saved() -> Option<Scene> {
     Some(scene)
 }
 
-fn resume(scene: &Scene, snapshot: &str, flags: &[&str]) -> Ran {
+/// A resume with these flags.
+pub(crate) fn resume(scene: &Scene, snapshot: &str, flags: &[&str]) -> Ran {
     let words = ["resume", snapshot].into_iter().chain(flags.iter().copied());
     let patience = ["--ready-timeout", "100"];
     let ran = headstart(words.chain(patience)).env("TMPDIR", scene.path("tmp")).output();
@@ -134,8 +135,8 @@ fn what_does_not_fit_together_is_refused() {
     refused(&memory, &[], &["its memory does not end where"]);
     let executor = with_description(&scene, |json| json.replace("\"tcg\"", "\"abacus\""));
     refused(&executor, &[], &["executed by abacus"]);
-    let format = with_description(&scene, |json| json.replace("\"format\":1", "\"format\":2"));
-    refused(&format, &[], &["format 2"]);
+    let format = with_description(&scene, |json| json.replace("\"format\":2", "\"format\":3"));
+    refused(&format, &[], &["format 3"]);
 
     // A page of its memory that cannot be had ends the guest; it never gets zeros.
     let bytes = fs::metadata(&snapshot).expect("there").len();

@@ -50,6 +50,9 @@ pub struct DiskConfig {
     pub readers_keep: bool,
     /// Bytes of the disk read ahead of a sequential reader, at most; they wait compressed.
     pub read_ahead_bytes: u64,
+    /// What is read outside the hot region lies scattered, as pages of memory do: neighbours of a miss are
+    /// not expected to be used.
+    pub scattered: bool,
     /// How use of what was prefetched is seen.
     pub visibility: UseVisibility,
     /// Where hot chunks go, if they go anywhere.
@@ -71,6 +74,7 @@ impl Default for DiskConfig {
             cache_policy: PolicyKind::S3Fifo,
             readers_keep: false,
             read_ahead_bytes: 8 << 20,
+            scattered: false,
             visibility: UseVisibility::default(),
             delivery: None,
             read_timeout: None,

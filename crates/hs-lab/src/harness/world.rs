@@ -541,12 +541,15 @@ fn config(prng: &mut Prng, medium: &FaultyMedium) -> DiskConfig {
         cache_policy: PolicyKind::ALL[prng.below(4) as usize],
         readers_keep: prng.below(2) == 0,
         read_ahead_bytes: RAW * prng.below(65),
+        scattered: false,
         visibility,
         delivery: (prng.below(4) > 0).then_some(delivery),
         read_timeout: (prng.below(8) == 0).then(|| Nanos::from_millis(200 + prng.below(10_000))),
     };
     let brings_rest = prng.below(2) == 0;
-    DiskConfig { prefetch: config.prefetch.map(|limits| PrefetchConfig { brings_rest, ..limits }), ..config }
+    let prefetch = config.prefetch.map(|limits| PrefetchConfig { brings_rest, ..limits });
+    // Without a draw of its own, so that seeds stay what they were.
+    DiskConfig { prefetch, scattered: config.fetchers.is_multiple_of(4), ..config }
 }
 
 impl std::fmt::Display for World {

@@ -188,6 +188,7 @@ impl OnQemu {
                 memory_file: saving.memory_file(),
                 overlay: empty_overlay(&self.scratch, disk_bytes)?,
                 written: None,
+                agent: Some(saving.agent()),
             });
         }
         Ok(qemu.launch())

@@ -8,12 +8,14 @@ use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 use anyhow::Context;
+use hs_guest::agent::AgentSocket;
 use hs_guest::monitor::MonitorSocket;
 use hs_guest::qemu::Accelerator;
 use hs_guest::resumable::{self, portable_cpu};
 use hs_guest::{Guest, GuestError};
 use hs_image::Image;
 use hs_service::workdir::Workdir;
+use hs_units::ByteSize;
 
 use super::{BootSpec, mount_memory};
 
@@ -61,6 +63,9 @@ pub struct SavedParts {
 pub(super) struct Saving {
     folder: PathBuf,
     socket: MonitorSocket,
+    /// Open at this end, so that the agent in the guest waits for a line.
+    agent: AgentSocket,
+    memory: ByteSize,
 }
 
 impl Saving {
@@ -68,8 +73,14 @@ impl Saving {
     pub(super) fn prepare(spec: &BootSpec, work: &Workdir) -> anyhow::Result<Self> {
         let folder = work.folder("memory")?;
         mount_memory(&folder, spec.memory.0 + spec.scratch.0 + STATE_BYTES)?;
-        let socket = MonitorSocket::listen(work.folder("monitor")?.join("socket"))?;
-        Ok(Self { folder, socket })
+        let sockets = work.folder("monitor")?;
+        let socket = MonitorSocket::listen(sockets.join("socket"))?;
+        let agent = AgentSocket::listen(sockets.join("agent"))?;
+        Ok(Self { folder, socket, agent, memory: spec.memory })
+    }
+
+    pub(super) fn agent(&self) -> PathBuf {
+        self.agent.path().to_owned()
     }
 
     pub(super) fn monitor(&self) -> PathBuf {
@@ -94,6 +105,14 @@ impl Saving {
         let state_file = self.socket.path().with_file_name("state");
         let state = File::create(&state_file)
             .map_err(|source| GuestError::Monitor { action: "make a file for", source })?;
+        match monitor.empty_free_pages(self.memory.0) {
+            Ok(Some(bytes)) => log::info!("{} of free memory are left out", ByteSize(bytes)),
+            Ok(None) => log::info!("the guest has no driver for a balloon: its free memory is saved too"),
+            Err(error @ GuestError::MonitorRefused { .. }) => {
+                log::warn!("{error}: the guest's free memory is saved too");
+            }
+            Err(error) => return Err(error),
+        }
         monitor.save_devices(state.as_fd())?;
         Ok(SavedParts {
             memory_file: self.memory_file(),
