@@ -81,7 +81,14 @@ impl LivePage {
         supervisor: &Supervisor,
     ) -> anyhow::Result<Option<Self>> {
         let Some(address) = address else { return Ok(None) };
-        let template = Template::read(None, WITHOUT_PAGE)?.that_asks_its_server();
+        let template = match Template::read(None, WITHOUT_PAGE) {
+            // What is mounted goes on without a page.
+            Err(error) if supervisor.restarts() > 0 => {
+                log::warn!("there is no live page any more: {error:#}");
+                return Ok(None);
+            }
+            template => template?.that_asks_its_server(),
+        };
         let held = kept.take::<String>(KEPT)?;
         let held = held.and_then(|(secret, sockets)| Some((secret, sockets.into_iter().next()?)));
         let (host, port) = address.rsplit_once(':').unwrap_or(("localhost", address));

@@ -207,19 +207,18 @@ impl Server<'_> {
             drop(mounted);
             ended
         });
-        let traced = tracer.map_or(Ok(()), |tracer| {
-            tracer.write(&Traced {
-                disk_digest: served.disk().image().disk_digest(),
-                disk_bytes: served.disk().image().disk_bytes(),
-                command: "mount".to_owned(),
-                medium: args.medium.to_string(),
-                ready_s: None,
-                ended_s: began.elapsed().as_secs_f64(),
-            })
-        });
+        let traced = Traced {
+            disk_digest: served.disk().image().disk_digest(),
+            disk_bytes: served.disk().image().disk_bytes(),
+            command: "mount".to_owned(),
+            medium: args.medium.to_string(),
+            ready_s: None,
+            ended_s: began.elapsed().as_secs_f64(),
+        };
         drop(served);
         drop(deadline);
-        ended.and(traced)
+        // A trace of a day takes a while to write.
+        ended.and(tracer.map_or(Ok(()), |tracer| tracer.write(&traced)))
     }
 
     /// Traces from the beginning; a server that died has taken its trace along.

@@ -127,7 +127,9 @@ impl Console {
 
     fn judge(&mut self, line: &str, is_whole: bool, signs: &mut Vec<Sign>) {
         let begins = |(_, words): &(&str, &str)| line.contains(words) && !line.contains(OF_INITRAMFS);
-        if let (true, Some(at)) = (is_whole, STAGES[self.stages..].iter().position(begins)) {
+        // Boot loaders welcome their users as well: nothing begins before the kernel.
+        let next = if self.stages == 0 { &STAGES[..1] } else { &STAGES[self.stages..] };
+        if let (true, Some(at)) = (is_whole, next.iter().position(begins)) {
             signs.push(Sign::Stage(STAGES[self.stages + at].0));
             self.stages += at + 1;
         }
@@ -221,7 +223,8 @@ mod tests {
 
     #[test]
     fn stages_begin_once() {
-        let text = b"  Booting `Linux'\r\n[    0.000000] Linux version 6.1.0-56-amd64 (gcc)\n";
+        let text =
+            b"Welcome to GRUB!\n  Booting `Linux'\r\n[    0.000000] Linux version 6.1.0-56-amd64 (gcc)\n";
         let mut console = console();
         assert_eq!(console.feed(text), [Sign::Stage("kernel")]);
         assert_eq!(console.feed(text), []);

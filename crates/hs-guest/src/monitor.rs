@@ -27,6 +27,8 @@ const KEPT_FREE_BYTES: u64 = 16 << 20;
 const STATS_PATIENCE: Duration = Duration::from_secs(3);
 /// So long the balloon may stand still before it is taken to be as large as it will be.
 const BALLOON_PATIENCE: Duration = Duration::from_secs(2);
+/// A guest may change it again and again; it is not waited for longer than this.
+const BALLOON_LIMIT: Duration = Duration::from_secs(60);
 /// How often both are asked for.
 const ASK_EVERY: Duration = Duration::from_millis(50);
 /// The name under which QEMU keeps a descriptor that it was given.
@@ -152,13 +154,15 @@ impl Monitor {
     /// Has the guest keep `wanted` bytes. Returns what it has when that no longer changes.
     fn inflate(&mut self, wanted: u64) -> Result<u64, GuestError> {
         self.execute("balloon", json!({ "value": wanted }))?;
-        let (mut last, mut changed) = (0, Instant::now());
+        let began = Instant::now();
+        let (mut last, mut changed) = (0, began);
         loop {
             let actual = self.execute("query-balloon", json!({}))?["actual"].as_u64().unwrap_or_default();
             if actual != last {
                 (last, changed) = (actual, Instant::now());
             }
-            if actual == wanted || changed.elapsed() > BALLOON_PATIENCE {
+            let is_over = changed.elapsed() > BALLOON_PATIENCE || began.elapsed() > BALLOON_LIMIT;
+            if actual == wanted || is_over {
                 return Ok(actual);
             }
             std::thread::sleep(ASK_EVERY);

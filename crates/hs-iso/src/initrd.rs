@@ -38,8 +38,12 @@ const INITRAMFS_TOOLS: [Shipped; 3] = [
 /// A hook that runs after those of all packages, and leaves out drivers.
 const LAST_HOOK: &str = "/etc/initramfs-tools/hooks/headstart-drivers";
 /// Drivers that a start does not need: udev loads those of graphics from the root.
-const UNNEEDED: &str = "drivers/block/drbd drivers/gpu drivers/infiniband drivers/nvme/target drivers/target \
-    fs/9p fs/afs fs/btrfs fs/ceph fs/f2fs fs/gfs2 fs/jfs fs/ocfs2 fs/reiserfs fs/smb fs/xfs net/9p net/ceph";
+/// The core of graphics stays: drivers of keyboards use it.
+const UNNEEDED: &str = "drivers/block/drbd drivers/gpu/drm/*/ drivers/infiniband drivers/nvme/target \
+    drivers/target fs/9p fs/afs fs/btrfs fs/ceph fs/f2fs fs/gfs2 fs/jfs fs/ocfs2 fs/reiserfs fs/smb fs/xfs \
+    net/9p net/ceph";
+/// Their firmware, which is copied along.
+const UNNEEDED_FIRMWARE: &str = "amdgpu i915 nvidia radeon xe";
 /// Those that a start from a medium does not need.
 const UNNEEDED_NETWORK: &str = "drivers/net fs/lockd fs/nfs fs/nfs_common net/sunrpc";
 
@@ -124,11 +128,13 @@ pub(crate) fn make(
             "the system has neither initramfs-tools nor dracut: install one there, or give --kernel and --initrd",
         )?,
     };
+    let configuration = system.read_text(&format!("/boot/config-{version}"));
+    let has_zstd = system.has(ZSTD) && configuration.lines().any(|line| line == "CONFIG_RD_ZSTD=y");
     let mut command: Vec<&str>;
     let (folder, files): (String, &[Shipped]) = match generator {
         Generator::InitramfsTools => {
             command = vec!["mkinitramfs", "-o", MADE, version];
-            if system.has(ZSTD) {
+            if has_zstd {
                 system.write(INITRAMFS_TOOLS_COMPRESSION, b"COMPRESS=zstd\nCOMPRESSLEVEL=19\n", 0o644)?;
             }
             system.write(LAST_HOOK, last_hook(kind.has_network).as_bytes(), 0o755)?;
@@ -136,7 +142,7 @@ pub(crate) fn make(
         }
         Generator::Dracut => {
             command = vec!["dracut", "--force", "--no-hostonly", "--add", "headstart", "--kver", version];
-            if system.has(ZSTD) {
+            if has_zstd {
                 command.push("--zstd");
             }
             if !kind.has_network {
@@ -157,10 +163,11 @@ pub(crate) fn make(
 /// The hook's text.
 fn last_hook(has_network: bool) -> String {
     let network = if has_network { "" } else { UNNEEDED_NETWORK };
-    let rest = "lib/modules/$version/kernel/$folder";
     format!(
-        "#!/bin/sh\n[ \"$1\" != prereqs ] || exit 0\nfor folder in {UNNEEDED} {network}; do\n  \
-         rm -rf \"${{DESTDIR:?}}/{rest}\" \"$DESTDIR/usr/{rest}\"\ndone\n"
+        "#!/bin/sh\n[ \"$1\" != prereqs ] || exit 0\n\
+         for root in \"${{DESTDIR:?}}\" \"$DESTDIR/usr\"; do\n  \
+         cd \"$root/lib/modules/$version/kernel\" && rm -rf {UNNEEDED} {network}\n  \
+         cd \"$root/lib/firmware\" && rm -rf {UNNEEDED_FIRMWARE}\ndone 2>/dev/null\nexit 0\n"
     )
 }
 

@@ -70,6 +70,14 @@ impl System {
         self.resolve(inside, OFlags::PATH | OFlags::CLOEXEC).is_ok()
     }
 
+    /// The text of a file of the system; empty when there is none.
+    pub(crate) fn read_text(&self, inside: &str) -> String {
+        use std::io::Read;
+        let mut bytes = Vec::new();
+        let read = self.open_file(inside).and_then(|mut file| file.read_to_end(&mut bytes));
+        read.map(|_| String::from_utf8_lossy(&bytes).into_owned()).unwrap_or_default()
+    }
+
     /// Copies a file of the system to this machine.
     pub(crate) fn copy_out(&self, inside: &str, to: &Path) -> anyhow::Result<()> {
         let mut from = self.open_file(inside).with_context(|| format!("read {inside} of the system"))?;

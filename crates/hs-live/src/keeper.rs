@@ -6,6 +6,7 @@ use std::process::Stdio;
 use std::time::Duration;
 
 use anyhow::{Context, bail};
+use hs_service::careful;
 use rustix::fs::{major, minor};
 use rustix::mount::{UnmountFlags, unmount};
 
@@ -20,12 +21,12 @@ const LOOK: Duration = Duration::from_secs(1);
 /// After so long what was seen is said again.
 const PATIENCE: Duration = Duration::from_secs(3_600);
 
-/// Starts the keeper of the medium in the root at `base`; it runs as long as the machine.
+/// Starts the keeper of the medium with the image `digest` in the root at `base`.
 ///
 /// # Errors
 /// When it cannot be started.
-pub fn start(base: &Path, command_line: &str) -> anyhow::Result<()> {
-    let mut keeper = server::inside(&[COMMAND, command_line]);
+pub fn start(base: &Path, command_line: &str, digest: &str) -> anyhow::Result<()> {
+    let mut keeper = server::inside(&[COMMAND, command_line, digest]);
     server::in_root(base, || Ok(keeper.stdout(Stdio::null()).spawn()?))
         .map(drop)
         .context("start the keeper of the medium")
@@ -35,10 +36,13 @@ pub fn start(base: &Path, command_line: &str) -> anyhow::Result<()> {
 ///
 /// # Errors
 /// When there is no medium to keep.
-pub fn run<T>(command_line: &str) -> anyhow::Result<T> {
+pub fn run<T>(command_line: &str, digest: &str) -> anyhow::Result<T> {
     let mut words = Words::parse(command_line)?;
     words.wait = PATIENCE;
-    let RootPlace::Device { name, trust } = &words.place else { bail!("{COMMAND} needs a root on a device") };
+    let RootPlace::Device { name, .. } = &words.place else { bail!("{COMMAND} needs a root on a device") };
+    careful::survive_low_memory();
+    // Of several media with the label, the one that was there before.
+    let trust = format!("#{digest}");
     let base = Path::new("/");
     let medium = root::medium(base);
     loop {
@@ -47,8 +51,10 @@ pub fn run<T>(command_line: &str) -> anyhow::Result<T> {
             std::thread::sleep(LOOK);
         }
         log::warn!("{name} is gone: put it back");
-        unmount(&medium, UnmountFlags::DETACH).context("take away the medium that is gone")?;
-        while let Err(error) = root::on_device(base, name, trust, &words) {
+        if let Err(error) = unmount(&medium, UnmountFlags::DETACH) {
+            log::warn!("unmount {}: {error}", medium.display());
+        }
+        while let Err(error) = root::on_device(base, name, &trust, &words) {
             log::warn!("{error:#}");
         }
         log::warn!("{name} is back");

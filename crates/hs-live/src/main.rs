@@ -57,7 +57,9 @@ fn run(arguments: &[OsString]) -> anyhow::Result<ExitCode> {
     let command = arguments.first().and_then(|first| first.to_str()).unwrap_or("--help");
     match (command, &arguments[1.min(arguments.len())..]) {
         (server::COMMAND, _) => Ok(ExitCode::from(u8::try_from(server::run(arguments)?).unwrap_or(1))),
-        (keeper::COMMAND, [command_line]) => keeper::run(&command_line.to_string_lossy()),
+        (keeper::COMMAND, [command_line, digest]) => {
+            keeper::run(&command_line.to_string_lossy(), &digest.to_string_lossy())
+        }
         ("root", [new_root]) => {
             let outcome = root::mount(Path::new(BASE), Path::new(new_root), &command_line()?);
             outcome.inspect_err(tell_all_consoles).map(|outcome| match outcome {

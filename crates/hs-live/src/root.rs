@@ -31,9 +31,12 @@ pub fn mount(base: &Path, new_root: &Path, command_line: &str) -> anyhow::Result
         log::warn!("the kernel's command line: {word} is not known");
     }
     private_root::make(base)?;
-    let image = match &words.place {
-        RootPlace::Address(address) => address.clone(),
-        RootPlace::Device { name, trust } => on_device(base, name, trust, &words)?,
+    let (image, on_medium) = match &words.place {
+        RootPlace::Address(address) => (address.clone(), None),
+        RootPlace::Device { name, trust } => {
+            let digest = on_device(base, name, trust, &words)?;
+            (format!("{}{}{trust}", private_root::MEDIUM, words.image_path), Some(digest))
+        }
     };
     if words.verify {
         // SeenDevices from here, a medium lies below the base.
@@ -50,8 +53,8 @@ pub fn mount(base: &Path, new_root: &Path, command_line: &str) -> anyhow::Result
         device::mount(&device, &base.join(&private_root::RECORD[1..]), true)?;
     }
     let served = server::start(base, &image, command_line)?;
-    if matches!(words.place, RootPlace::Device { .. }) {
-        keeper::start(base, command_line)?;
+    if let Some(digest) = on_medium {
+        keeper::start(base, command_line, &digest)?;
     }
     let inside = |path: &str| base.join(path.trim_start_matches('/'));
     overlay::mount(
@@ -67,8 +70,7 @@ pub fn mount(base: &Path, new_root: &Path, command_line: &str) -> anyhow::Result
 /// How long other devices of the same name may take to appear, where nothing says which image is meant.
 const SETTLE: Duration = Duration::from_secs(1);
 
-/// Waits for the device, and mounts its file system, if it has one. Gives the image as seen from the server's
-/// root.
+/// Waits for the device, and mounts its file system. Gives the digest of the image.
 pub(crate) fn on_device(
     base: &Path,
     name: &DeviceName,
@@ -76,11 +78,11 @@ pub(crate) fn on_device(
     words: &Words,
 ) -> anyhow::Result<String> {
     let settle = if trust.is_empty() { SETTLE } else { Duration::ZERO };
-    let found = device::wait_for(name, words.wait, settle, |candidates| {
+    let (found, digest) = device::wait_for(name, words.wait, settle, |candidates| {
         choose(base, candidates, name, trust, words)
     })?;
     device::mount(&found, &medium(base), false)?;
-    Ok(format!("{}{}{trust}", private_root::MEDIUM, words.image_path))
+    Ok(digest)
 }
 
 pub(crate) fn medium(base: &Path) -> PathBuf {
@@ -95,7 +97,7 @@ fn choose(
     name: &DeviceName,
     trust: &str,
     words: &Words,
-) -> anyhow::Result<FoundDevice> {
+) -> anyhow::Result<(FoundDevice, String)> {
     let mut usable: Vec<(&FoundDevice, String)> = Vec::new();
     let mut reasons = Vec::new();
     for found in candidates {
@@ -116,7 +118,7 @@ fn choose(
             list.join(", ")
         );
     }
-    Ok((*first).clone())
+    Ok(((*first).clone(), digest.clone()))
 }
 
 /// The digest of the image on a device, which must be the one that is named.

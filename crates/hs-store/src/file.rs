@@ -12,6 +12,7 @@ use std::os::unix::fs::{FileExt, FileTypeExt};
 use std::path::Path;
 
 use hs_units::ByteRange;
+use rustix::io::Errno;
 
 use crate::open_file::{OpenFile, describe, measure};
 use crate::{Sink, Store, StoreError};
@@ -57,6 +58,8 @@ impl FileStore {
         while filled < buf.len() {
             let file = if sequential { &handles.sequential } else { &handles.random };
             let source = match file.read_at(&mut buf[filled..], offset + filled as u64) {
+                // A block device that is gone has no bytes.
+                Ok(0) if handles.is_gone() => Errno::NXIO.into(),
                 // The file was longer when it was opened: another program truncated it.
                 Ok(0) => {
                     let available = measure(file).unwrap_or(offset);
@@ -69,7 +72,8 @@ impl FileStore {
                 Err(source) if source.kind() == ErrorKind::Interrupted => continue,
                 Err(source) => source,
             };
-            if !self.file.is_back(&handles, &source) {
+            let errno = Errno::from_io_error(&source);
+            if !errno.is_some_and(|errno| self.file.is_back(&handles, errno)) {
                 return Err((filled, StoreError::read(&self.name, range, source)));
             }
             handles = self.file.handles();
@@ -85,6 +89,10 @@ impl Store for FileStore {
 
     fn name(&self) -> &str {
         &self.name
+    }
+
+    fn close(&self) {
+        self.file.close();
     }
 
     fn read_at(&self, offset: u64, buf: &mut [u8]) -> Result<(), StoreError> {

@@ -1,10 +1,11 @@
 //! A file whose device may go and come back: a stick is pulled out and put in again.
 
 use std::fs::{self, File};
-use std::io;
+use std::io::{self, ErrorKind};
 use std::os::unix::fs::{FileExt, FileTypeExt, MetadataExt};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
 use std::time::{Duration, Instant};
 
 use hs_units::BLOCK_BYTES;
@@ -16,6 +17,8 @@ use rustix::io::Errno;
 const PATIENCE: Duration = Duration::from_secs(60);
 /// How often the path is tried meanwhile.
 const LOOK: Duration = Duration::from_millis(200);
+/// How long a device may be shown that answers no command any more.
+const VANISHES: Duration = Duration::from_millis(50);
 /// What reads of a device say that is not there any more.
 const GONE: [Errno; 3] = [Errno::IO, Errno::NXIO, Errno::NODEV];
 
@@ -39,6 +42,20 @@ impl Handles {
         let shown = PathBuf::from(format!("/sys/dev/block/{}:{}", major(number), minor(number)));
         Ok(Self { random, sequential, device: Some(shown).filter(|shown| shown.exists()) })
     }
+
+    /// Whether the kernel does not show the device any more.
+    pub(crate) fn is_gone(&self) -> bool {
+        self.device.as_ref().is_some_and(|shown| !shown.exists())
+    }
+
+    /// The same after a read that failed: commands to a device fail a moment before it vanishes.
+    fn is_gone_soon(&self) -> bool {
+        self.device.is_some()
+            && (self.is_gone() || {
+                std::thread::sleep(VANISHES);
+                self.is_gone()
+            })
+    }
 }
 
 /// An open file that is opened again at its path when its device was gone.
@@ -46,20 +63,27 @@ impl Handles {
 pub(crate) struct OpenFile {
     path: PathBuf,
     len: u64,
-    /// The first block, by which the file is known again.
+    /// The first block, by which the file is known again; empty when it could not be read.
     head: Vec<u8>,
     handles: RwLock<Arc<Handles>>,
     /// Since when the device is away. Held by the one that looks for it.
     away: Mutex<Option<Instant>>,
+    is_closed: AtomicBool,
 }
 
 impl OpenFile {
     pub(crate) fn open(path: &Path) -> io::Result<Self> {
         let handles = Handles::open(path)?;
         let len = measure(&handles.random)?;
-        let head = if handles.device.is_some() { head(&handles.random, len)? } else { Vec::new() };
+        // An image has its first block twice: that this one cannot be read is for its reader to say.
+        let head = if handles.device.is_some() { head(&handles.random, len) } else { Vec::new() };
         let (handles, away) = (RwLock::new(Arc::new(handles)), Mutex::new(None));
-        Ok(Self { path: path.to_owned(), len, head, handles, away })
+        Ok(Self { path: path.to_owned(), len, head, handles, away, is_closed: AtomicBool::new(false) })
+    }
+
+    /// Ends waits for the device, now and later.
+    pub(crate) fn close(&self) {
+        self.is_closed.store(true, Relaxed);
     }
 
     pub(crate) const fn len(&self) -> u64 {
@@ -71,10 +95,10 @@ impl OpenFile {
     }
 
     /// After a failed read by `used`: whether it is to be made again, since the device was away and the same
-    /// file is there again. Waits for it, at most [`PATIENCE`] from when it was missed.
-    pub(crate) fn is_back(&self, used: &Arc<Handles>, error: &io::Error) -> bool {
-        let is_gone = |handles: &Handles| handles.device.as_ref().is_some_and(|shown| !shown.exists());
-        if !GONE.iter().any(|gone| error.raw_os_error() == Some(gone.raw_os_error())) || !is_gone(used) {
+    /// file is there again. Waits for it, at most [`PATIENCE`] from when it was missed, and not after
+    /// [`Self::close`].
+    pub(crate) fn is_back(&self, used: &Arc<Handles>, error: Errno) -> bool {
+        if !GONE.contains(&error) || self.head.is_empty() || !used.is_gone_soon() {
             return false;
         }
         let mut away = self.away.lock();
@@ -86,37 +110,38 @@ impl OpenFile {
             log::warn!("{}: its device is gone; waiting for it", self.path.display());
             Instant::now()
         });
-        loop {
-            if let Some(handles) = self.open_same() {
-                log::warn!(
-                    "{}: its device is back after {} s",
-                    self.path.display(),
-                    since.elapsed().as_secs()
-                );
-                *self.handles.write() = Arc::new(handles);
-                *away = None;
-                return true;
+        while !self.is_closed.load(Relaxed) {
+            match self.open_same() {
+                Ok(Some(handles)) => {
+                    let (path, seconds) = (self.path.display(), since.elapsed().as_secs());
+                    log::warn!("{path}: its device is back after {seconds} s");
+                    *self.handles.write() = Arc::new(handles);
+                    *away = None;
+                    return true;
+                }
+                // A confined server may open what it opened before, and nothing else.
+                Err(error) if error.kind() == ErrorKind::PermissionDenied => return false,
+                _ if since.elapsed() >= PATIENCE => return false,
+                _ => std::thread::sleep(LOOK),
             }
-            if since.elapsed() >= PATIENCE {
-                return false;
-            }
-            std::thread::sleep(LOOK);
         }
+        false
     }
 
     /// The file at the path, when it is this one and its device is there.
-    fn open_same(&self) -> Option<Handles> {
-        let handles = Handles::open(&self.path).ok().filter(|handles| handles.device.is_some())?;
-        let is_same =
-            measure(&handles.random).ok()? == self.len && head(&handles.random, self.len).ok()? == self.head;
-        is_same.then_some(handles)
+    fn open_same(&self) -> io::Result<Option<Handles>> {
+        let handles = Handles::open(&self.path)?;
+        let is_same = handles.device.is_some()
+            && measure(&handles.random)? == self.len
+            && head(&handles.random, self.len) == self.head;
+        Ok(is_same.then_some(handles))
     }
 }
 
-fn head(file: &File, len: u64) -> io::Result<Vec<u8>> {
+/// The first block; nothing when it cannot be read.
+fn head(file: &File, len: u64) -> Vec<u8> {
     let mut head = vec![0; len.min(BLOCK_BYTES) as usize];
-    file.read_exact_at(&mut head, 0)?;
-    Ok(head)
+    file.read_exact_at(&mut head, 0).map(|()| head).unwrap_or_default()
 }
 
 /// Size of a file or block device. A block device's metadata say zero; its end says how long it is,

@@ -43,7 +43,7 @@ pub(crate) fn run(args: &Boot, quiet: bool) -> anyhow::Result<()> {
     let tracer = args.trace.as_deref().map(Tracer::new);
     let mut spec = spec(args, args.record.is_some())?;
     if let Some(tracer) = &tracer {
-        check_output(args.trace.as_deref().unwrap_or(Path::new("")))?;
+        args.trace.as_deref().map_or(Ok(()), check_output)?;
         (spec.watch, spec.processes) = (Some(tracer.watch()), Some(tracer.processes()));
     }
     let traced = tracer.as_ref().map(|_| traced(&spec)).transpose()?;

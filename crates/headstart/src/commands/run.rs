@@ -4,7 +4,7 @@ use anyhow::{Context, bail};
 use hs_serve::{FsDriver, MountFsOptions};
 
 use crate::cli::{Run, StartFlags};
-use hs_output::whole_file::write_whole;
+use hs_output::whole_file::{check_output, write_whole};
 use hs_start::medium;
 use hs_start::open::open_image;
 use hs_start::record::command_line;
@@ -76,6 +76,7 @@ pub(crate) fn run(args: &Run, quiet: bool) -> anyhow::Result<i32> {
     hs_linux::rootenv::enter_private_mounts()?;
     // The JSON summary contains this line's figures.
     let mut start = Start { tell: !quiet && args.json.is_none(), ..spec(args)? };
+    args.trace.as_deref().map_or(Ok(()), check_output)?;
     let tracer = args.trace.as_deref().map(Tracer::new);
     if let Some(tracer) = &tracer {
         (start.watch, start.processes) = (Some(tracer.watch()), Some(tracer.processes()));

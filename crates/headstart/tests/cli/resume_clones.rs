@@ -52,6 +52,8 @@ fn root() -> PathBuf {
     }
     put("usr/local/bin/tell", 0o755, TELL.replace("SUM", SUM).as_bytes());
     put("etc/headstart/resumed.d/hook", 0o755, HOOK.as_bytes());
+    // It is no device, so it has to be named.
+    put("etc/headstart/resumed.interfaces", 0o644, b"dummy0\n");
     put("etc/modules-load.d/dummy.conf", 0o644, b"dummy\n");
     // Behind systemd's own, which wants none.
     put("etc/modprobe.d/zz-dummy.conf", 0o644, b"options dummy numdummies=1\n");

@@ -198,7 +198,9 @@ fn a_start_is_recorded_optimised_and_repeated() {
     assert!(inspected["hot_bytes"].as_u64().is_some_and(|bytes| bytes >= busybox), "{inspected}");
     let layers = run(["inspect", &profile, "--layers", &image, "--json"]).ok().json();
     let number = |layer: &str, what: &str| layers[layer][what].as_u64().expect("a number");
-    assert_eq!(Some(number("blocks", "unique_bytes")), inspected["hot_bytes"].as_u64());
+    // Blocks of windows that are zero come from no layer.
+    assert!(Some(number("blocks", "unique_bytes")) <= inspected["hot_bytes"].as_u64(), "{layers}");
+    assert!(number("blocks", "unique_bytes") >= busybox, "{layers}");
     assert!(number("chunks", "unique_bytes") >= busybox, "{layers}");
     assert!(number("medium", "unique_bytes") < number("chunks", "unique_bytes"), "{layers}");
     assert!(number("medium", "references") >= number("medium", "unique"), "{layers}");

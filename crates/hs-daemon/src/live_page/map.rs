@@ -107,15 +107,18 @@ impl LiveMap {
             blocks: cells.blocks as f64,
             blocks_per_cell: cells.blocks_per_cell as u32,
             next: cells.next as f64,
-            states: known.is_none().then(|| packed(&cells.states)),
             ..MapFeed::default()
         };
+        let whole = known.is_none().then(|| cells.states.clone());
         let after = known.map_or(cells.changes.len(), |from| (from - oldest) as usize);
         for change in cells.changes.range(after..) {
             feed.first.push(change.first);
             feed.count.push(change.count);
             feed.state.push(change.state);
         }
+        // What is served waits for the lock, and packing takes long.
+        drop(cells);
+        feed.states = whole.map(|states| packed(&states));
         feed
     }
 }

@@ -72,15 +72,16 @@ pub(super) fn read(mut file: impl BufRead, name: &str) -> anyhow::Result<Vec<Rec
     }
     let columns = Columns(columns);
     let mut found: Vec<Table> = Vec::new();
-    let mut total = 0;
+    let (mut requests, mut others) = (0, 0);
     for row in table.records() {
         let row = row?;
-        total += 1;
-        if total > MOST_REQUESTS {
-            bail!("there are more than {MOST_REQUESTS} requests");
-        }
         let line = row.position().map_or(0, csv::Position::line);
         let found_in_row = parse(&columns, &row).with_context(|| format!("line {line}"))?;
+        let count = if matches!(found_in_row, Row::Request { .. }) { &mut requests } else { &mut others };
+        *count += 1;
+        if *count > MOST_REQUESTS {
+            bail!("there are more than {MOST_REQUESTS} rows of a kind");
+        }
         let input = columns.text(&row, "input").unwrap_or(name);
         let at = match found.iter().position(|table| table.recording.name == input) {
             Some(at) => at,

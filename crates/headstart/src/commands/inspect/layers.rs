@@ -6,8 +6,8 @@ use std::collections::HashMap;
 use hs_format::WindowRef;
 use hs_image::Image;
 use hs_output::show;
-use hs_trace::Profile;
-use hs_units::{BLOCK_BYTES, ByteSize};
+use hs_trace::{BlockSet, Profile};
+use hs_units::{BLOCK_BYTES, BlockRange, ByteSize};
 use serde::Serialize;
 
 /// What one layer was asked for.
@@ -35,7 +35,8 @@ impl Layer {
 /// All layers of a start.
 #[derive(Serialize)]
 struct Layers {
-    /// Blocks of the file system: 4 KiB.
+    /// Blocks of the file system: 4 KiB. Those of windows that are zero come from no layer below, and are not
+    /// counted.
     blocks: Layer,
     /// Windows and hot chunks of the image, decompressed. One that follows itself counts once, as in a reader
     /// that keeps the last one.
@@ -44,7 +45,7 @@ struct Layers {
     medium: Layer,
     /// The time that its reads took, one after the other.
     read_cost_s: f64,
-    /// What the medium delivered in that time.
+    /// What this image would have delivered in that time.
     bytes_per_s: Option<f64>,
     /// Share of the decompressed bytes that was asked for.
     used_share: f64,
@@ -88,28 +89,27 @@ fn count(profile: &Profile, image: &Image) -> anyhow::Result<Layers> {
     let (mut blocks, mut chunks, mut medium) = (Layer::default(), Layer::default(), Layer::default());
     let mut sizes: HashMap<Holder, (u64, u64)> = HashMap::new();
     let mut last = None;
-    let mut seen = hs_trace::BlockSet::default();
+    let mut seen = BlockSet::default();
     for read in &profile.reads {
-        blocks.references += read.blocks.count;
-        blocks.bytes += read.blocks.bytes();
-        seen.insert(read.blocks, |run| {
-            blocks.unique += run.count;
-            blocks.unique_bytes += run.bytes();
-        });
-        for lba in read.blocks.blocks() {
-            let holder = match image.hot_place(lba) {
-                Some(place) => Holder::Hot(place.chunk),
-                None => Holder::Window(lba.0 * BLOCK_BYTES / image.window_bytes()),
-            };
-            if last.replace(holder) == Some(holder) {
-                continue;
-            }
+        let mut rest = read.blocks;
+        while rest.count > 0 {
+            let (holder, run) = holder(image, rest);
+            rest = BlockRange::new(run.end(), rest.count - run.count);
             let is_first = !sizes.contains_key(&holder);
             if is_first {
                 sizes.insert(holder, size(image, holder)?);
             }
             let (raw, stored) = sizes[&holder];
-            if stored > 0 {
+            if stored == 0 {
+                continue;
+            }
+            blocks.references += run.count;
+            blocks.bytes += run.bytes();
+            seen.insert(run, |new| {
+                blocks.unique += new.count;
+                blocks.unique_bytes += new.bytes();
+            });
+            if last.replace(holder) != Some(holder) {
                 chunks.add(raw, is_first);
                 medium.add(stored, is_first);
             }
@@ -124,6 +124,20 @@ fn count(profile: &Profile, image: &Image) -> anyhow::Result<Layers> {
         bytes_per_s: (read_cost_s > 0.0).then(|| medium.bytes as f64 / read_cost_s),
         used_share: blocks.unique_bytes as f64 / chunks.unique_bytes.max(1) as f64,
     })
+}
+
+/// What holds the first block of a run, and how much of the run.
+fn holder(image: &Image, run: BlockRange) -> (Holder, BlockRange) {
+    let (holder, count) = match image.hot_place(run.start) {
+        Some(place) => (Holder::Hot(place.chunk), u64::from(place.run)),
+        None => {
+            let blocks = image.window_bytes() / BLOCK_BYTES;
+            // What follows in the window may be hot.
+            let next_hot = image.next_hot_after(run.start).map_or(u64::MAX, |next| next.0 - run.start.0);
+            (Holder::Window(run.start.0 / blocks), (blocks - run.start.0 % blocks).min(next_hot))
+        }
+    };
+    (holder, BlockRange::new(run.start, run.count.min(count)))
 }
 
 /// Decompressed and compressed bytes; none where nothing is stored.
