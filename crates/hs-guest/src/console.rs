@@ -227,7 +227,7 @@ mod tests {
             b"Welcome to GRUB!\n  Booting `Linux'\r\n[    0.000000] Linux version 6.1.0-56-amd64 (gcc)\n";
         let mut console = console();
         assert_eq!(console.feed(text), [Sign::Stage("kernel")]);
-        assert_eq!(console.feed(text), []);
+        assert_eq!(console.feed(b"[ 0.1] Linux version 6.1.0-56-amd64 (gcc)\n"), []);
         assert_eq!(console.feed(b"[ 2.1] Run /init as init process\n"), [Sign::Stage("initramfs")]);
         assert_eq!(console.feed(b"Welcome to dracut-059 (Initramfs)!\n"), []);
         assert_eq!(console.feed(b"Welcome to Debian GNU/Linux 12 (bookworm)!\n"), [Sign::Stage("init")]);
