@@ -137,8 +137,8 @@ pub trait Store: Send + Sync {
     }
 
     /// Closes the store, because the program ends: requests under way and later ones fail with
-    /// [`StoreError::Closed`] where the medium can be left at any moment. A disk of this machine cannot, but a
-    /// wait for one that is gone ends.
+    /// [`StoreError::Closed`] where the medium can be left at any moment. A disk of this machine cannot; but
+    /// a wait for one that is gone ends.
     fn close(&self) {}
 }
 
