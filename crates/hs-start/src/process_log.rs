@@ -1,4 +1,4 @@
-//! The processes of a start over time: sampled, so what lives shorter than [`EVERY`] may be missed.
+//! The processes of a start over time: sampled, so what lives shorter than 20 ms may be missed.
 
 use std::collections::HashMap;
 use std::sync::Arc;
