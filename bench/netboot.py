@@ -43,12 +43,17 @@ class Console:
             self.has_ended = True
             self.changed.notify_all()
 
+    def plain(self):
+        """What was said, without escape sequences."""
+        return re.sub(r"\x1b\[[0-9;?]*[a-zA-Z]", "", self.text)
+
     def wait_for(self, pattern):
         """Waits until the guest has said this; gives the match."""
         with self.changed:
-            self.changed.wait_for(lambda: self.has_ended or re.search(pattern, self.text, re.MULTILINE), PATIENCE_S)
-            if found := re.search(pattern, self.text, re.MULTILINE):
-                return found
+            found = lambda: re.search(pattern, self.plain(), re.MULTILINE)
+            self.changed.wait_for(lambda: self.has_ended or found(), PATIENCE_S)
+            if said := found():
+                return said
         raise SystemExit(f"the guest has not said {pattern}:\n{self.text[-2000:]}")
 
     def type_line(self, line):
@@ -78,7 +83,7 @@ def figures_of(console):
     console.wait_for("^root@.*# ")
     console.type_line("cat /proc/meminfo; echo =E''ND")
     console.wait_for("^=END$")
-    memory = {name: int(kib) / 1024 for name, kib in MEMORY.findall(console.text)}
+    memory = {name: int(kib) / 1024 for name, kib in MEMORY.findall(console.plain())}
     used = memory["MemTotal"] - memory["MemAvailable"]
     return {"up_s": float(ready[1]), "wait_s": int(ready[2]) / 1e6, "used_mib": used, "cached_mib": memory["Cached"]}
 
