@@ -126,7 +126,8 @@ def main():
         moved = {case.split()[1]: found[case]["store_bytes"]["median"] for case in found}
         hot = sum(segment["hot_compressed_bytes"] for segment in headstart_json("inspect", fast, "--json")["hot_segments"])
         detail = {"starts": found, "hot_compressed_bytes": hot}
-        figures.append(figure(f"{name}: optimised ÷ squashfs, {CD}", ready["optimised"] / ready["squashfs"], at_most=1.03, detail=detail))
+        figures.append(figure(f"{name}: optimised ÷ squashfs, {CD}", ready["optimised"] / ready["squashfs"], at_most=1.03,
+                              detail=detail))
         figures.append(figure(f"{name}: optimised ÷ plain, {CD}", ready["optimised"] / ready["plain"]))
         figures.append(figure(f"{name}: ready from memory", ready["memory"], unit="s"))
         figures.append(figure(f"{name}: ready, {CD}, optimised", ready["optimised"], unit="s"))

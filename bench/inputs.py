@@ -37,10 +37,12 @@ def folder():
 
 
 def kept(name, sources, make):
-    """`folder()/name`, made by `make(draft)` when it is not there or older than one of `sources`."""
-    path = folder() / name
+    """`folder()/name`, made by `make(draft)` when it is not there, older than one of `sources`, or made of others."""
+    path, made = folder() / name, folder() / "inputs.json"
+    known = json.loads(made.read_text()) if made.exists() else {}
     newest = max((source.stat().st_mtime for source in sources), default=0)
-    if path.exists() and path.stat().st_mtime >= newest:
+    names = [source.name for source in sources]
+    if path.exists() and path.stat().st_mtime >= newest and known.get(name, {}).get("sources") == names:
         return path
     progress(f"making {name}")
     draft = folder() / f"unfinished-{name}"
@@ -48,13 +50,11 @@ def kept(name, sources, make):
     remove(path)
     began = time.monotonic()
     make(draft)
-    seconds = time.monotonic() - began
+    seconds = round(time.monotonic() - began, 3)
     draft.rename(path)
     os.utime(path)
-    times = folder() / "made.json"
-    known = json.loads(times.read_text()) if times.exists() else {}
-    known[name] = round(seconds, 3)
-    times.write_text(json.dumps(known, indent=2) + "\n")
+    known = json.loads(made.read_text()) if made.exists() else {}
+    made.write_text(json.dumps({**known, name: {"seconds": seconds, "sources": names}}, indent=2) + "\n")
     return path
 
 
@@ -68,8 +68,8 @@ def remove(path):
 
 def made_in_s(name):
     """How long an input took to make, when that is known."""
-    times = folder() / "made.json"
-    return json.loads(times.read_text()).get(name) if times.exists() else None
+    made = folder() / "inputs.json"
+    return json.loads(made.read_text()).get(name, {}).get("seconds") if made.exists() else None
 
 
 def minbase_root():

@@ -38,10 +38,12 @@ def main():
         fast = program.images["optimised"]
         cases = {medium: lambda medium=medium: start(fast, command, medium=medium, ready=READY) for medium in FLAT}
         native(folder, command)
-        runs = alternate({"native": lambda: native(folder, command), **cases}, args.repeats, say=lambda run: f"{name}: {run['ready_s']:.3f} s")
+        runs = alternate({"native": lambda: native(folder, command), **cases}, args.repeats,
+                         say=lambda run: f"{name}: {run['ready_s']:.3f} s")
         own_s = statistics.median(run["ready_s"] for run in runs["native"])
         for medium in FLAT:
-            said = headstart_json("lab", "predict", fast, "--profile", program.profile, "--emulate", medium, "--own-time", own_s, "--limit", "--json")
+            said = headstart_json("lab", "predict", fast, "--profile", program.profile, "--emulate", medium, "--own-time", own_s,
+                                  "--limit", "--json")
             limit_s = said["rows"][0]["limit_s"]
             ready = [run["ready_s"] for run in runs[medium]]
             ratio = statistics.median(ready) / limit_s

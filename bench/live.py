@@ -3,14 +3,22 @@
 a profile, and from a squashfs ISO of live-boot. The same root, kernel and boot loader in all of them; QEMU reads the medium from
 an emulated drive.
 
+The profile is merged from two: the machine records its own start from a disc, page by page; and of another machine, a guest
+with a virtio disk and without a screen, the requests are recorded. On the CD either machine also starts by its own profile alone.
+
 The storage wait is the guest kernel's own count, the same for all: the time in which nothing ran and something waited for I/O
 (the line `full` of /proc/pressure/io). It is printed when systemd has started everything, with the time since the kernel's
 first instruction. What firmware and boot loader took is reported apart: it is the same for all.
 """
 
 import json
+import os
 import re
+import shutil
 import statistics
+import subprocess
+import sys
+import time
 from pathlib import Path
 
 from harness import alternate, arguments, figure, finish, headstart, headstart_json, run, scratch, spread
@@ -19,7 +27,7 @@ from inputs import LEVEL, folder, kept, optimized, program, stamp
 PACKAGES = "systemd-sysv,udev,dbus,linux-image-amd64,initramfs-tools,zstd,busybox,live-boot,live-boot-initramfs-tools,iproute2"
 CD = "cd-24x-cav"
 OTHERS = ["usb2-stick", "sd-uhs1", "flat-10ms-25mbs"]
-GUEST = ["--vmm", "qemu", "--accel", "tcg", "--memory", "1G", "--ready", "^bench-ready ", "--ready-timeout", "500"]
+GUEST = ["--vmm", "qemu", "--accel", "tcg", "--memory", "1G", "--ready", "bench-ready [0-9]", "--ready-timeout", "500"]
 WORDS = ["psi=1", "no_timer_check", "console=ttyS0"]
 UNIT = """[Unit]
 Description=Says that everything has started
@@ -29,6 +37,8 @@ ExecStart=/bin/sh -c 'echo "bench-ready $(cut -d" " -f1 /proc/uptime) $(grep ful
 [Install]
 WantedBy=multi-user.target
 """
+# From the time of the server's start: more than a start takes in the translator.
+RECORDED_S = 75
 READY = re.compile(r"bench-ready ([0-9.]+) full .*total=([0-9]+)")
 MENU = """set timeout=0
 menuentry 'live' {{
@@ -62,16 +72,61 @@ def boot_file(name):
     return sorted((root() / "boot").glob(f"{name}-*"))[-1]
 
 
+def initrd_of(medium):
+    """The initramfs on a medium."""
+
+    def make(draft):
+        run("xorriso", "-osirrox", "on", "-indev", medium, "-extract", "/boot/initrd.img", draft)
+
+    return kept(f"{medium.stem}-initrd.img", [medium], make)
+
+
+def other_machine(medium):
+    """A machine with other hardware, and the initramfs of this medium: drivers that are not in there are read from the root.
+    Kernel and initramfs are not read from the image."""
+    flags = ["--kernel", boot_file("vmlinuz"), "--initrd", initrd_of(medium)]
+    return [*GUEST, *flags, "--append", "psi=1", "--append", "no_timer_check"]
+
+
+def of_another_machine(plain, medium):
+    """The requests of a start of that machine."""
+    flags = [*other_machine(medium), "--run-after-ready", 3]
+    return kept("live-other.hsp", [plain, medium, program()], lambda draft: headstart("boot", plain, *flags, "--record", draft))
+
+
 def recording(plain):
-    """A recorded start of it, kernel and initramfs not among the recorded reads."""
-    flags = [*GUEST, "--kernel", boot_file("vmlinuz"), "--initrd", boot_file("initrd.img"), "--append", "psi=1", "--append",
-             "no_timer_check", "--run-after-ready", 3]
-    return kept("live.hsp", [plain, program()], lambda draft: headstart("boot", plain, *flags, "--record", draft))
+    """The start of a machine like those that are measured, recorded by itself on a second disk."""
+    medium = iso("live-record", plain, "headstart.record=LABEL=KEEP", f"headstart.record-for={RECORDED_S}")
+
+    def make(draft):
+        keep, copy = scratch() / "keep", scratch() / "keep.copy"
+        keep.touch()
+        os.truncate(keep, 64 << 20)
+        run("mkfs.ext4", "-q", "-L", "KEEP", keep)
+        drives = ["-drive", f"if=none,id=disk,format=raw,media=cdrom,readonly=on,file={medium}", "-device",
+                  "ide-cd,drive=disk,bootindex=1", "-drive", f"if=virtio,format=raw,file={keep}"]
+        machine = ["-nodefaults", "-no-user-config", "-display", "none", "-vga", "std", "-cpu", "max", "-accel", "tcg"]
+        guest = subprocess.Popen(["qemu-system-x86_64", *machine, "-m", "1024M", *drives])
+        try:
+            deadline = time.monotonic() + 600
+            while not draft.exists() or draft.stat().st_size == 0:
+                if guest.poll() is not None or time.monotonic() > deadline:
+                    sys.exit("the machine has not recorded its start")
+                time.sleep(5)
+                # As it would be after a power cut: its journal is replayed.
+                shutil.copyfile(keep, copy)
+                subprocess.run(["e2fsck", "-fy", copy], capture_output=True, check=False)
+                subprocess.run(["debugfs", "-R", f"dump headstart-boot.hsp {draft}", copy], capture_output=True, check=False)
+        finally:
+            guest.kill()
+            guest.wait()
+
+    return kept("live.hsp", [medium, program()], make)
 
 
-def iso(name, disk):
+def iso(name, disk, *more):
     """A medium with this image."""
-    words = [word for each in WORDS for word in ("--append", each)]
+    words = [word for each in [*WORDS, *more] for word in ("--append", each)]
     return kept(f"{name}.iso", [disk, program()], lambda draft: headstart("iso", disk, "-o", draft, "--timeout", 0, *words))
 
 
@@ -80,50 +135,69 @@ def squashfs_iso(ours):
 
     def make(draft):
         tree = scratch() / "tree"
-        for part in ("boot/grub", "live", ".disk"):
-            (tree / part).mkdir(parents=True)
+        # All of ours but the image: what else is on it depends on the boot loaders that this machine has.
+        run("xorriso", "-osirrox", "on", "-indev", ours, "-extract", "/", tree)
+        run("chmod", "-R", "u+w", tree)
+        shutil.rmtree(tree / "headstart")
+        (tree / "boot/boot.cat").unlink()
+        (tree / "live").mkdir()
         run("mksquashfs", root(), tree / "live/filesystem.squashfs", "-comp", "zstd", "-Xcompression-level", LEVEL, "-b", "128K",
             "-quiet", "-no-progress", patience_s=900)
-        parts = ("boot/grub/bios.img", "boot/grub/efi.img")
-        loaders = [word for part in parts for word in ("-extract", f"/{part}", tree / part)]
-        run("xorriso", "-osirrox", "on", "-indev", ours, "-extract", "/boot/vmlinuz", tree / "boot/vmlinuz",
-            "-extract", "/boot/initrd.img", tree / "boot/initrd.img", "-extract", "/.disk/info", tree / ".disk/info", *loaders)
-        run("chmod", "-R", "u+w", tree)
         (tree / "boot/grub/grub.cfg").write_text(MENU.format(words=" ".join(["console=ttyS0,115200", *WORDS])))
         order = ["bios.img", "efi.img", "grub.cfg"]
         weights = [("--sort-weight", 9 - at, f"/boot/grub/{name}") for at, name in enumerate(order)]
         weights += [("--sort-weight", 2, "/boot/vmlinuz"), ("--sort-weight", 1, "/boot/initrd.img")]
         run("xorriso", "-as", "mkisofs", "-quiet", "-r", "-iso-level", 3, "-V", "SQUASHFS",
-            *[word for each in weights for word in each], "-b", "boot/grub/bios.img", "-c", "boot/boot.cat", "-no-emul-boot", "-boot-load-size", 4, "-boot-info-table",
+            *[word for each in weights for word in each], "-b", "boot/grub/bios.img", "-c", "boot/boot.cat",
+            "-no-emul-boot", "-boot-load-size", 4, "-boot-info-table",
             "--grub2-boot-info", "-eltorito-alt-boot", "-e", "boot/grub/efi.img", "-no-emul-boot", "-o", draft, tree)
 
     return kept("squashfs.iso", [ours], make)
 
 
-def start(medium_iso, medium, *flags):
-    """One start; the run summary, with the guest's own figures."""
+def boot(disk, *flags):
+    """A start, with the guest's own figures."""
     console = scratch() / "console"
-    on = [] if medium == "none" else ["--emulate", medium]
-    summary = json.loads(headstart("boot", medium_iso, *GUEST, *on, "--console", console, "--json", *flags, patience_s=700))
+    summary = json.loads(headstart("boot", disk, *flags, "--console", console, "--json", patience_s=700))
     found = READY.search(console.read_text(errors="replace"))
+    return {**summary, "up_s": float(found[1]), "wait_s": int(found[2]) / 1e6}
+
+
+def start(medium_iso, medium, *flags):
+    """One start from a medium, by firmware and boot loader."""
+    on = [] if medium == "none" else ["--emulate", medium]
+    summary = boot(medium_iso, *GUEST, *on, *flags)
     kernel = next(stage for stage in summary["stages"] if stage["name"] == "kernel")
-    loader = {"kernel_s": kernel["at_s"], "boot_loader_busy_s": kernel["medium_busy_s"], "boot_loader_bytes": kernel["store_bytes"]}
-    return {**summary, **loader, "up_s": float(found[1]), "wait_s": int(found[2]) / 1e6}
+    loader = {"kernel_s": kernel["at_s"], "boot_loader_busy_s": kernel["medium_busy_s"],
+              "boot_loader_bytes": kernel["store_bytes"]}
+    return {**summary, **loader}
+
+
+def hot_bytes(path):
+    """Packed bytes of an image's hot region."""
+    return sum(segment["hot_compressed_bytes"] for segment in headstart_json("inspect", path, "--json")["hot_segments"])
 
 
 def main():
     args = arguments(__doc__, repeats=1).parse_args()
     plain = image()
-    fast = optimized(plain, "live-fast", recording(plain))
-    media = {"plain": iso("live-plain", plain), "fast": iso("live-fast", fast)}
+    media = {"plain": iso("live-plain", plain)}
+    exact, other = recording(plain), of_another_machine(plain, media["plain"])
+    fast = optimized(plain, "live-fast", exact, other)
+    media["fast"] = iso("live-fast", fast)
+    alone = {"own": optimized(plain, "live-own", exact), "other": optimized(plain, "live-other", other)}
     media["squashfs"] = squashfs_iso(media["plain"])
     cases = {f"{name} {medium}": lambda path=path, medium=medium: start(path, medium)
              for medium in ("none", CD, *OTHERS) for name, path in media.items()}
+    cases[f"own {CD}"] = lambda path=iso("live-own", alone["own"]): start(path, CD)
+    there = [*other_machine(media["plain"]), "--emulate", CD]
+    for name, path in (("fast", fast), ("other", alone["other"])):
+        cases[f"{name} {CD}, the other machine"] = lambda path=path: boot(path, *there)
     cases["fast none, uefi"] = lambda: start(media["fast"], "none", "--firmware", "uefi")
     say = "ready {up_s:.1f} s after the kernel began, storage wait {wait_s:.2f} s"
     results = alternate(cases, args.repeats, say=lambda result: say.format(**result))
     keys = ("up_s", "wait_s", "kernel_s", "store_bytes", "store_requests", "seeks")
-    detail = {case: {key: spread([run[key] for run in runs]) for key in keys} for case, runs in results.items()}
+    detail = {case: {key: spread([run[key] for run in runs]) for key in keys if key in runs[0]} for case, runs in results.items()}
 
     def median(case, key):
         return statistics.median(result[key] for result in results[case])
@@ -146,22 +220,22 @@ def main():
     for name in ("plain", "fast", "squashfs"):
         figures.append(figure(f"ready from memory, {name}", median(f"{name} none", "up_s"), unit="s"))
     figures.append(figure("ready by UEFI, from memory, optimised", median("fast none, uefi", "up_s"), unit="s"))
-    segments = headstart_json("inspect", fast, "--json")["hot_segments"]
-    hot_bytes = sum(segment["hot_compressed_bytes"] for segment in segments)
-    figures.append(figure("hot region", hot_bytes / 1e6, unit="MB"))
+    figures.append(figure("hot region", hot_bytes(fast) / 1e6, unit="MB"))
+    for name, path in alone.items():
+        figures.append(figure(f"hot region, profile merged ÷ {name} alone", hot_bytes(fast) / hot_bytes(path)))
+    figures.append(figure("hot region, pages ÷ requests", hot_bytes(alone["own"]) / hot_bytes(alone["other"]), at_most=0.85))
+    for name, where in (("own", ""), ("other", ", the other machine")):
+        for key, what, goal in (("wait_s", "storage wait", {}), ("up_s", "ready", {"at_most": 1.05})):
+            value = ratio(key, f"fast {CD}{where}", f"{name} {CD}{where}")
+            figures.append(figure(f"{what}, profile merged ÷ {name} alone, {CD}{where}", value, **goal))
     boot_s, boot_bytes = median(f"fast {CD}", "boot_loader_busy_s"), median(f"fast {CD}", "boot_loader_bytes")
     figures.append(figure(f"what firmware and boot loader took, {CD}", median(f"fast {CD}", "kernel_s"), unit="s"))
     what = f"bytes of boot files a second while the drive served them, {CD}"
     figures.append(figure(what, boot_bytes / boot_s / 1e6, unit="MB/s"))
-    grown = initrd_growth(media["plain"])
-    figures.append(figure("what headstart adds to the initramfs", grown / (1 << 20), unit="MiB", at_most=6))
+    grown = initrd_of(media["plain"]).stat().st_size - boot_file("initrd.img").stat().st_size
+    what = "the medium's initramfs, against the one that the kernel's package made"
+    figures.append(figure(what, grown / (1 << 20), unit="MiB", at_most=6))
     finish("live", figures, args.repeats)
-
-
-def initrd_growth(ours):
-    """Bytes by which the initramfs grew: against the one that the package of the kernel made."""
-    run("xorriso", "-osirrox", "on", "-indev", ours, "-extract", "/boot/initrd.img", scratch() / "initrd.img")
-    return (scratch() / "initrd.img").stat().st_size - boot_file("initrd.img").stat().st_size
 
 
 if __name__ == "__main__":

@@ -13,7 +13,8 @@ WRITE_LIMIT_S = 5
 INTERACTIVE_LIMIT_S = 3
 LEAST_FRAMES_PER_S = 30
 PSS_LIMIT_MIB = 600
-FORMATS = {"html": "report.html", "perfetto": "report.pftrace", "csv": "report.csv", "parquet": "report.parquet", "iolog": "report.iolog"}
+FORMATS = {"html": "report.html", "perfetto": "report.pftrace", "csv": "report.csv", "parquet": "report.parquet",
+           "iolog": "report.iolog"}
 UI = ROOT / "report-ui"
 
 
@@ -50,7 +51,8 @@ def main():
         shown = {key: spread(look[key] for look in looks) for key in looks[0]}
         pss = max(shown["playback_pss_mib"]["median"], shown["all_views_pss_mib"]["median"])
         figures += [
-            figure("seconds until the page is interactive", shown["interactive_s"]["median"], at_most=INTERACTIVE_LIMIT_S, detail=shown),
+            figure("seconds until the page is interactive", shown["interactive_s"]["median"], at_most=INTERACTIVE_LIMIT_S,
+                   detail=shown),
             figure("frames a second in playback", shown["frames_per_s"]["median"], at_least=LEAST_FRAMES_PER_S, detail=shown),
             figure("MiB of the renderer (PSS)", pss, at_most=PSS_LIMIT_MIB, detail=shown),
         ]

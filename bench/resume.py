@@ -13,6 +13,8 @@ from inputs import LEVEL, folder, kept, program, stamp
 
 # Seconds of an access, and bytes a second where an image lies in front (`headstart lab media`).
 MEDIA = {"none": (0.0, None), "flat-10ms-25mbs": (0.010, 25e6), "cd-24x-cav": (0.0919, 1.76e6), "lan-10m": (0.001, 1.18e6)}
+# Where a snapshot with a base is compared with a whole one: each page that is fetched alone takes an access.
+MISSES = "flat-10ms-25mbs"
 RECORDINGS = 5
 PACKAGES = "systemd,systemd-sysv,udev,dbus,linux-image-cloud-amd64,initramfs-tools"
 BOOT = ["--vmm", "qemu", "--memory", "512M", "--ready", "login: $", "--ready-timeout", "280"]
@@ -48,12 +50,29 @@ class Guest:
         return kept(f"{self.name}-disk.hsi", [stamp(self.root()), program()], make)
 
     def snapshot(self):
-        """The guest at its login prompt."""
-        return kept(f"{self.name}.hsi", [self.disk()], lambda draft: headstart("boot", self.disk(), *BOOT, *self.save, "--snapshot-out", draft))
+        """The guest at its login prompt; its disk is the snapshot's base."""
+        return kept(f"{self.name}.hsi", [self.disk()],
+                    lambda draft: headstart("boot", self.disk(), *BOOT, *self.save, "--snapshot-out", draft))
+
+    def whole(self, image):
+        """The same snapshot without a base."""
+
+        def make(draft):
+            raw = folder() / f"{self.name}.raw"
+            headstart("export", image, "-o", raw, "--format", "raw", *self.base())
+            headstart("build", "--force", raw, "-o", draft, "--window", "16K")
+            raw.unlink()
+
+        return kept(f"{image.stem}-whole.hsi", [image], make)
+
+    def base(self):
+        """What commands that read the snapshot need."""
+        return "--base", self.disk()
 
     def recordings(self):
         """What some resumes touch of the snapshot, and of its disk."""
-        of_snapshot, of_disk = ([folder() / f"{self.name}-{of}-{number}.hsp" for number in range(RECORDINGS)] for of in ("memory", "disk"))
+        of_snapshot, of_disk = ([folder() / f"{self.name}-{of}-{number}.hsp" for number in range(RECORDINGS)]
+                                for of in ("memory", "disk"))
         for one, other in zip(of_snapshot, of_disk):
             kept(one.name, [self.snapshot()],
                  lambda draft: self.resume(self.snapshot(), self.disk(), "--record", draft, "--record-disk", other))
@@ -61,10 +80,15 @@ class Guest:
 
     def laid_out(self):
         """Snapshot and disk, each with a hot region."""
-        optimized = lambda plain, profiles: lambda draft: headstart("optimize", plain, *(f"-p{profile}" for profile in profiles), "-o", draft)
         of_snapshot, of_disk = self.recordings()
-        return (kept(f"{self.name}-fast.hsi", [self.snapshot(), *of_snapshot], optimized(self.snapshot(), of_snapshot)),
-                kept(f"{self.name}-disk-fast.hsi", [self.disk(), *of_disk], optimized(self.disk(), of_disk)))
+        return (self.optimized(f"{self.name}-fast.hsi", self.snapshot(), of_snapshot),
+                self.optimized(f"{self.name}-disk-fast.hsi", self.disk(), of_disk))
+
+    def optimized(self, name, plain, profiles):
+        """An image with a hot region."""
+        flags = [f"-p{profile}" for profile in profiles]
+        return kept(name, [plain, *profiles],
+                    lambda draft: headstart("optimize", plain, *flags, "-o", draft, *self.base()))
 
     def resume(self, image, of_disk, *flags):
         """One resume; its run summary."""
@@ -84,22 +108,37 @@ def main():
     args = arguments(__doc__, repeats=5).parse_args()
     plain, of_plain = snapshot(), disk()
     fast, of_fast = laid_out()
-    cases = {"warm": lambda: resume(fast, of_fast, "--warm")}
+    whole = DEBIAN.whole(plain)
+    sizes = [image.stat().st_size for image in (plain, whole)]
+    fast_whole = DEBIAN.optimized("resume-fast-whole.hsi", whole, DEBIAN.recordings()[0])
+    cases = {"warm": lambda: resume(fast, of_fast, "--warm"),
+             f"plain whole {MISSES}": lambda: resume(whole, of_plain, "--emulate", MISSES),
+             f"fast whole {MISSES}": lambda: resume(fast_whole, of_fast, "--emulate", MISSES)}
     for medium in MEDIA:
         cases[f"plain {medium}"] = lambda medium=medium: resume(plain, of_plain, "--emulate", medium)
         cases[f"fast {medium}"] = lambda medium=medium: resume(fast, of_fast, "--emulate", medium)
-    results = alternate(cases, args.repeats, say=lambda result: f"ready after {result['ready_s']:.2f} s, {result['store_bytes']:,} bytes")
+    say = "ready after {ready_s:.2f} s, {store_bytes:,} bytes"
+    results = alternate(cases, args.repeats, say=lambda result: say.format(**result))
     ready = {name: spread_of(runs, "ready_s") for name, runs in results.items()}
     counts = {name: {key: spread_of(runs, key) for key in COUNTS} for name, runs in results.items()}
     warm, packed = ready["warm"]["median"], packed_bytes(fast) + packed_bytes(of_fast)
-    figures = [figure("ready, from the page cache", warm, unit="s", detail=ready)]
+    figures = [figure("ready, from the page cache", warm, unit="s", detail=ready),
+               figure("bytes of a snapshot with its disk as base ÷ whole", sizes[0] / sizes[1],
+                      detail=dict(zip(("with_base", "whole"), sizes)))]
+    for kind in ("plain", "fast"):
+        ones, others = f"{kind} {MISSES}", f"{kind} whole {MISSES}"
+        moved = [counts[of]["store_bytes"]["median"] for of in (ones, others)]
+        figures.append(figure(f"ready with a base ÷ whole, {ones}", ready[ones]["median"] / ready[others]["median"]))
+        figures.append(figure(f"bytes moved to ready with a base ÷ whole, {ones}", moved[0] / moved[1],
+                              detail=counts[others]))
     for medium, (access, rate) in MEDIA.items():
         of = ready[f"fast {medium}"]["median"]
         if rate is None:
             figures.append(figure("ready, from local disk − from the page cache", of - warm, at_most=0.15, unit="s"))
         else:
             limit = warm + packed / rate + access
-            figures.append(figure(f"ready ÷ limit, {medium}", of / limit, at_most=1.15, detail={"limit_s": round(limit, 3), "ready_s": of}))
+            detail = {"limit_s": round(limit, 3), "ready_s": of}
+            figures.append(figure(f"ready ÷ limit, {medium}", of / limit, at_most=1.15, detail=detail))
         figures.append(figure(f"bytes moved to ready ÷ packed touched pages, {medium}",
                               counts[f"fast {medium}"]["store_bytes"]["median"] / packed, at_most=1.15, detail=counts[f"fast {medium}"]))
         figures.append(figure(f"ready, laid out ÷ as it is, {medium}", of / ready[f"plain {medium}"]["median"]))

@@ -45,7 +45,7 @@ def filled(fast, of_disk):
         inside = lambda *command: ["nsenter", f"--net=/run/netns/{client}", headstart_path(), "-q", *map(str, command)]
         with serving(server, fast) as address:
             shape(server, LINK_MBIT)
-            subprocess.run(inside("mount", address, place, "--mode", "0666", "--fill", "--background", "off",
+            subprocess.run(inside("mount", address, place, "--mode", "0666", "--base", of_disk, "--fill", "--background", "off",
                                   f"--disk-cache={cache}"), check=True)
             status = lambda: next(of for of in json.loads(headstart("status", "--json"))["mounts"] if of["dir"] == str(place))
             status_pid = status()["pid"]
@@ -82,19 +82,24 @@ def main():
     fast, of_fast = laid_out()
     stays = ["--run-after-ready", COUNTED_S]
     touched = resume(plain, of_plain, "--no-prefetch", *stays)["faults"]
-    cases = {medium: lambda medium=medium: resume(fast, of_fast, "--emulate", medium, *stays) for medium in MEDIA if medium != "none"}
-    results = alternate(cases, args.repeats, say=lambda result: f"{result['faults']['requests']} faults, {result['store_bytes']:,} bytes")
+    cases = {medium: lambda medium=medium: resume(fast, of_fast, "--emulate", medium, *stays)
+             for medium in MEDIA if medium != "none"}
+    say = "{faults[requests]} faults, {store_bytes:,} bytes"
+    results = alternate(cases, args.repeats, say=lambda result: say.format(**result))
     figures = [figure("pages that a guest touches in ten seconds", touched["requests"])]
     for medium, (access, rate) in MEDIA.items():
         if medium == "none":
             continue
         median, late = waits(results[medium], touched["requests"])
         allowed = access + WINDOW_BYTES / rate
-        detail = {"runs": [run["faults"] for run in results[medium]], "store_bytes": spread(run["store_bytes"] for run in results[medium])}
+        detail = {"runs": [run["faults"] for run in results[medium]],
+                  "store_bytes": spread(run["store_bytes"] for run in results[medium])}
         figures.append(figure(f"median added wait of a fault, {medium}", 1000 * median, at_most=5, unit="ms", detail=detail))
-        figures.append(figure(f"99th percentile of it ÷ (one access + its transfer), {medium}", late / allowed, at_most=1, detail={"wait_s": late}))
+        what = f"99th percentile of it ÷ (one access + its transfer), {medium}"
+        figures.append(figure(what, late / allowed, at_most=1, detail={"wait_s": late}))
     rest = filled(fast, of_fast)
-    figures.append(figure(f"rate of filling after ready ÷ the link's {LINK_MBIT} Mbit/s", rest["rate"] / (LINK_MBIT * 125_000), at_least=0.9, detail=rest))
+    what = f"rate of filling after ready ÷ the link's {LINK_MBIT} Mbit/s"
+    figures.append(figure(what, rest["rate"] / (LINK_MBIT * 125_000), at_least=0.9, detail=rest))
     assert all(math.isfinite(each["value"]) for each in figures)
     finish("resume_after", figures, args.repeats)
 

@@ -72,7 +72,7 @@ def main():
     fast, of_fast = laid_out()
     place = scratch() / "snapshot"
     place.mkdir(mode=0o755)
-    headstart("mount", fast, place, "--mode", "0666")
+    headstart("mount", fast, place, "--mode", "0666", "--base", of_fast)
     try:
         [one] = clones(1, place / "disk.img", of_fast)
         progress(f"one guest: {one}")

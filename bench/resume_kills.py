@@ -31,7 +31,7 @@ def resumed_and_killed(images, digest, place, moment):
     """Whether a guest answers rightly whose server is killed at this moment, in seconds."""
     fast, of_fast = images
     # A supervisor of its own for each: it replaces the first server that dies at once, and later ones after pauses.
-    headstart("mount", fast, place, "--mode", "0666")
+    headstart("mount", fast, place, "--mode", "0666", "--base", of_fast)
     try:
         ask = ["--type", "root", "--type", f"sha256sum /{FILE}", "--ready", f"^{digest} ", "--ready-timeout", "120"]
         guest = subprocess.Popen([headstart_path(), "-q", "resume", place / "disk.img", "--disk", of_fast, *ask])

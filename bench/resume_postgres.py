@@ -27,7 +27,8 @@ def main():
     }
     for medium in MEDIA:
         cases[medium] = lambda medium=medium: guest.resume(fast, of_fast, "--emulate", medium)
-    results = alternate(cases, args.repeats, say=lambda result: f"ready after {result['ready_s']:.2f} s, {result['store_bytes']:,} bytes")
+    say = "ready after {ready_s:.2f} s, {store_bytes:,} bytes"
+    results = alternate(cases, args.repeats, say=lambda result: say.format(**result))
     ready = {name: spread_of(runs, "ready_s") for name, runs in results.items()}
     warm, booted = ready["warm"]["median"], ready["boot"]["median"]
     figures = [figure("first answer, resumed, from the page cache", warm, unit="s", detail={**ready, "packed_bytes": packed}),
@@ -35,7 +36,8 @@ def main():
     for medium, (access, rate) in MEDIA.items():
         of = ready[medium]["median"]
         limit = warm + (packed / rate if rate else 0) + access
-        figures.append(figure(f"first answer, resumed, ÷ limit, {medium}", of / limit, at_most=1.15, detail={"ready_s": of, "limit_s": round(limit, 3)}))
+        detail = {"ready_s": of, "limit_s": round(limit, 3)}
+        figures.append(figure(f"first answer, resumed, ÷ limit, {medium}", of / limit, at_most=1.15, detail=detail))
         figures.append(figure(f"first answer, resumed, ÷ boot to the login prompt, {medium}", of / booted))
     finish("resume_postgres", figures, args.repeats)
 

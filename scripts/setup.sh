@@ -65,6 +65,7 @@ test  fio                 reads the same at random, 16 requests at a time
 test  nginx-light         a real web server, from which the tests read images over HTTP
 test  docker-registry     a real registry, to which the tests send images and from which they read them
 test  openssl             checks what the tests of stores of objects sign
+test  gocryptfs           the encrypted folder from which the tests resume a saved guest
 test  minisign            signs what headstart checks in the tests, and checks what it signs
 test  python3             its web server, which knows no ranges, is one that the tests read from; bench/ is in it
 test  python3-venv        the folder in which pip puts Perfetto's own classes, which read an exported trace

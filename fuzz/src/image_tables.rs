@@ -57,6 +57,7 @@ fn superblock(shape: &Shape, root: &[u8]) -> Superblock {
             distinct_chunks: 0,
         },
         hot: Vec::new(),
+        base: None,
         signature: None,
     }
 }

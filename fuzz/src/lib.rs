@@ -5,6 +5,7 @@
 
 pub mod block_log;
 pub mod cloop;
+pub mod composed;
 pub mod ext4;
 pub mod fill_events;
 pub mod http_reply;
@@ -27,6 +28,7 @@ pub type Target = fn(&[u8]) -> bool;
 pub const TARGETS: &[(&str, Target)] = &[
     ("block_log", block_log::run),
     ("cloop", cloop::run),
+    ("composed", composed::run),
     ("ext4", ext4::run),
     ("fill_events", fill_events::run),
     ("http_reply", http_reply::run),

@@ -23,8 +23,8 @@ export function start(root: HTMLElement, data: Data): void {
   // Views are drawn when they come near the screen, and again when something has changed since.
   const stale = new Set(views);
   const near = new Set<View>();
-  const drawNear = (): void => {
-    for (const view of near) {
+  const drawThose = (those: Iterable<View>): void => {
+    for (const view of those) {
       if (!stale.delete(view)) continue;
       view.draw();
       view.element.dataset.drawn = "true";
@@ -35,7 +35,7 @@ export function start(root: HTMLElement, data: Data): void {
       stale.add(view);
       delete view.element.dataset.drawn;
     }
-    drawNear();
+    drawThose(near);
   };
   const filterChanged = (): void => {
     context.forget();
@@ -74,11 +74,12 @@ export function start(root: HTMLElement, data: Data): void {
         if (entry.isIntersecting) near.add(view);
         else near.delete(view);
       }
-      drawNear();
+      drawThose(near);
     },
     { rootMargin: "400px" },
   );
   for (const view of views) observer.observe(view.element);
+  addEventListener("beforeprint", () => drawThose(views));
   let width = root.clientWidth;
   new ResizeObserver(() => {
     if (Math.abs(root.clientWidth - width) < 2) return;

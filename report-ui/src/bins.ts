@@ -17,6 +17,7 @@ function bend(scale: Scale, value: number): number {
 export function position(scale: Scale): (value: number) => number {
   const low = bend(scale, scale.domain[0]);
   const width = bend(scale, scale.domain[1]) - low;
+  if (scale.type === "linear") return (value) => (value - low) / width;
   return (value) => (bend(scale, value) - low) / width;
 }
 

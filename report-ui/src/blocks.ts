@@ -106,9 +106,13 @@ export class Blocks {
         for (let cell = first; cell < end; cell++) facts[cell]! |= 4;
       }
       if (requests.kind[i] !== DEMAND) continue;
+      if (!arrival) {
+        for (let cell = first; cell < end; cell++) facts[cell]! |= 1;
+        continue;
+      }
       let last = -Infinity;
       for (let cell = first; cell < end; cell++) {
-        const brought = arrival ? arrival[cell]! : Infinity;
+        const brought = arrival[cell]!;
         if (brought !== Infinity) {
           last = Math.max(last, brought);
           if (brought > requests.at[i]! && !(facts[cell]! & 1)) facts[cell]! |= 2;
@@ -124,7 +128,7 @@ export class Blocks {
   }
 
   private reset(): void {
-    const { states, counts } = this;
+    const { states } = this;
     states.fill(0);
     const disk = this.run.disk;
     for (const [runs, state] of [
@@ -137,10 +141,16 @@ export class Blocks {
         states.fill(state, Math.floor(first / this.blocksPerCell), end);
       }
     }
-    counts.fill(0);
-    for (const state of states) counts[state]!++;
+    this.countAll();
     this.position = 0;
     this.time = -Infinity;
+  }
+
+  /** Counts the cells of each state. An index loop, since an iterator takes ten times as long for 16 M cells. */
+  private countAll(): void {
+    const { states, counts } = this;
+    counts.fill(0);
+    for (let cell = 0; cell < states.length; cell++) counts[states[cell]!]!++;
   }
 
   /**
@@ -174,8 +184,7 @@ export class Blocks {
   /** Takes the states of all cells from elsewhere, where nothing is replayed. */
   replace(states: Uint8Array): void {
     this.states.set(states.subarray(0, this.cells));
-    this.counts.fill(0);
-    for (const state of this.states) this.counts[state]!++;
+    this.countAll();
   }
 
   /** Gives cells another state, and names those that had a lower one. */

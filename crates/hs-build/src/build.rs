@@ -7,20 +7,21 @@
 use std::collections::{BTreeMap, HashMap};
 use std::num::NonZeroUsize;
 use std::path::Path;
+use std::sync::Arc;
 use std::thread;
 
 use crossbeam_channel::{Receiver, Sender, bounded};
 use hs_format::limits::{DEFAULT_WINDOWS_PER_LEAF, DISK_DIGEST_WINDOW_BYTES};
 use hs_format::{
-    ChunkRef, Codec, ColdGeometry, ColdTables, Compressor, DiskHasher, Features, FormatError, Superblock,
-    WindowRef, leaf_digest,
+    BaseRef, ChunkRef, Codec, ColdGeometry, ColdTables, Compressor, DiskHasher, Features, FormatError,
+    Superblock, WindowRef, leaf_digest,
 };
 use hs_image::{Progress, SUPERBLOCK_BYTES};
 use hs_units::{BLOCK_BYTES, ByteRange, Digest, to_u32, to_usize};
 
-use crate::BuildError;
 use crate::output::{Output, UnnamedFile};
 use crate::source::Source;
+use crate::{BaseBlocks, BuildError};
 
 /// The smallest and the largest cold window that is built; it is a power of two.
 pub const WINDOW_BYTES: std::ops::RangeInclusive<u64> = BLOCK_BYTES..=4 << 20;
@@ -31,7 +32,7 @@ pub const WINDOW_BYTES: std::ops::RangeInclusive<u64> = BLOCK_BYTES..=4 << 20;
 pub const DEFAULT_LEVEL: i32 = 9;
 
 /// How to store a disk.
-#[derive(Clone, Copy, Debug)]
+#[derive(Clone, Debug)]
 pub struct BuildOptions {
     /// Bytes of a cold window: a power of two from 4 KiB to 4 MiB.
     pub window_bytes: u64,
@@ -41,6 +42,9 @@ pub struct BuildOptions {
     pub level: i32,
     /// Threads that compress.
     pub threads: NonZeroUsize,
+    /// The disk of another image: what it has too is not stored. The image can then be read only with that
+    /// one.
+    pub base: Option<Arc<BaseBlocks>>,
 }
 
 impl Default for BuildOptions {
@@ -50,6 +54,7 @@ impl Default for BuildOptions {
             codec: Codec::Zstd,
             level: DEFAULT_LEVEL,
             threads: thread::available_parallelism().unwrap_or(NonZeroUsize::MIN),
+            base: None,
         }
     }
 }
@@ -65,6 +70,8 @@ pub struct BuildReport {
     pub zero_windows: u64,
     /// Windows whose chunk another window has too.
     pub shared_windows: u64,
+    /// Windows that take blocks from the base.
+    pub composed_windows: u64,
     /// Chunks stored.
     pub chunks: u64,
     /// Names the content.
@@ -125,7 +132,8 @@ fn write_image(
     let layout =
         Units { disk_bytes: source.bytes(), unit_bytes: window_bytes.max(DISK_DIGEST_WINDOW_BYTES as u64) };
     let data_units = layout.with_data(&ranges);
-    let mut writer = Writer::new(output, geometry, layout)?;
+    let base = options.base.as_ref().map(|blocks| blocks.base());
+    let mut writer = Writer::new(output, geometry, layout, base)?;
     compress_all(source, options, layout, &data_units, &mut |unit, done| {
         progress(Progress {
             stage: "compressing",
@@ -237,7 +245,11 @@ fn pack_units(options: &BuildOptions, units: &Receiver<Read>, out: &Sender<Packe
             if is_zero(window) {
                 return PackedWindow::Zero;
             }
-            let codec = compressor.compress(window, &mut stored);
+            let mut codec = compressor.compress(window, &mut stored);
+            let composed = options.base.as_ref().and_then(|base| base.compose(window, &mut compressor));
+            if let Some(composed) = composed.filter(|composed| composed.len() < stored.len()) {
+                (codec, stored) = (Codec::Composed, composed);
+            }
             let chunk = ChunkRef::of_stored(0, &stored, codec, to_u32(window.len() as u64));
             PackedWindow::Data { stored: stored.clone(), chunk }
         };
@@ -285,23 +297,31 @@ struct Writer {
     hasher: DiskHasher,
     known: HashMap<Digest, ChunkRef>,
     next_unit: u64,
+    base: Option<BaseRef>,
     report: BuildReport,
 }
 
 impl Writer {
-    fn new(output: Output, geometry: ColdGeometry, layout: Units) -> Result<Self, BuildError> {
+    fn new(
+        output: Output,
+        geometry: ColdGeometry,
+        layout: Units,
+        base: Option<BaseRef>,
+    ) -> Result<Self, BuildError> {
         let tables = ColdTables::new(geometry).map_err(format_error(output.path()))?;
         let report = BuildReport {
             disk_bytes: geometry.disk_bytes,
             image_bytes: 0,
             zero_windows: 0,
             shared_windows: 0,
+            composed_windows: 0,
             chunks: 0,
             disk_digest: Digest::default(),
             image_digest: hs_format::ImageDigest(Digest::default()),
         };
         let hasher = DiskHasher::new(geometry.disk_bytes);
-        Ok(Self { output, layout, geometry, tables, hasher, known: HashMap::new(), next_unit: 0, report })
+        let known = HashMap::new();
+        Ok(Self { output, layout, geometry, tables, hasher, known, next_unit: 0, base, report })
     }
 
     fn push(&mut self, unit: Packed) -> Result<(), BuildError> {
@@ -314,9 +334,10 @@ impl Writer {
                 self.tables.push(WindowRef::Zero);
                 continue;
             };
-            if let Some(known) =
-                self.known.get(&chunk.digest).filter(|known| known.raw_bytes == chunk.raw_bytes)
-            {
+            self.report.composed_windows += u64::from(chunk.codec == Codec::Composed);
+            let is_same =
+                |known: &&ChunkRef| (known.raw_bytes, known.codec) == (chunk.raw_bytes, chunk.codec);
+            if let Some(known) = self.known.get(&chunk.digest).filter(is_same) {
                 self.report.shared_windows += 1;
                 self.tables.push(WindowRef::Chunk(*known));
                 continue;
@@ -351,13 +372,16 @@ impl Writer {
             .finish(self.output.position() - cold_at, self.report.chunks)
             .map_err(format_error(self.output.path()))?;
         self.output.write(&tables.bytes)?;
+        // Without a window that needs it, the image does not either.
+        let base = self.base.filter(|_| self.report.composed_windows > 0);
         let superblock = Superblock {
-            features: Features::default(),
+            features: Features::of_base(base.as_ref()),
             disk_bytes: self.geometry.disk_bytes,
             image_bytes: self.output.position() + SUPERBLOCK_BYTES,
             disk_digest: self.hasher.finish(),
             cold: tables.placed_at(cold_at),
             hot: Vec::new(),
+            base,
             signature: None,
         };
         write_superblock(&mut self.output, &superblock)?;

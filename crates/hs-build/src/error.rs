@@ -40,6 +40,12 @@ pub enum BuildError {
         /// Which rule it breaks.
         fault: Box<FormatError>,
     },
+    /// The base has a base itself.
+    #[error("{path} cannot be a base: some of its own blocks lie on another disk")]
+    BaseOfBase {
+        /// The image.
+        path: String,
+    },
     /// The profile was made from other content, although the disk digest agrees.
     #[error("block {lba}: the profile recorded digest {expected}, the image holds {found}")]
     BlockDiffers {

@@ -1,9 +1,9 @@
 //! Build headstart images, and convert their disks.
 //!
-//! [`build()`] stores a disk in cold windows, [`optimize()`] adds a hot region that a profile ordered,
-//! [`export::export()`] writes the disk of an image for other programs. Disks come from a [`source::Source`].
-//! [`find_blocks`] and [`find_files`] look for what a profile recorded on the disk of another image;
-//! [`ext4`] reads the file system that a disk holds.
+//! [`build()`] stores a disk in cold windows, [`BaseBlocks`] what of it lies on another disk already,
+//! [`optimize()`] adds a hot region that a profile ordered, [`export::export()`] writes the disk of an image
+//! for other programs. Disks come from a [`source::Source`]. [`find_blocks`] and [`find_files`] look for what
+//! a profile recorded on the disk of another image; [`ext4`] reads the file system that a disk holds.
 
 #![forbid(unsafe_code)]
 #![cfg_attr(not(test), deny(clippy::cast_possible_truncation))]
@@ -13,6 +13,7 @@ pub mod export;
 pub mod ext4;
 pub mod source;
 
+mod base;
 mod build;
 mod error;
 mod files;
@@ -21,6 +22,7 @@ mod linked_file;
 mod optimize;
 mod output;
 
+pub use base::BaseBlocks;
 pub use build::{BuildOptions, BuildReport, DEFAULT_LEVEL, WINDOW_BYTES, build, build_unnamed};
 pub use error::BuildError;
 pub use files::{ListedFile, find_files, list_files};

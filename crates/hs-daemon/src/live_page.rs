@@ -11,7 +11,6 @@ use std::io::Read;
 use std::net::{SocketAddr, TcpListener};
 use std::os::fd::{AsFd, OwnedFd};
 use std::sync::Arc;
-use std::time::Duration;
 
 use anyhow::Context;
 use hs_disk::ServedDisk;
@@ -146,7 +145,7 @@ impl LivePage {
             text: Arc::new(ask),
         };
         let hidden = Some(Hidden::new(&self.secret, self.name.as_deref()));
-        let options = HttpServeOptions { hidden, ..limits() };
+        let options = HttpServeOptions { hidden, ..HttpServeOptions::for_a_few() };
         let socket: OwnedFd = self.socket.try_clone().context("serve the live page")?.into();
         Ok(HttpServer::start(Vec::new(), vec![page, feed], vec![socket], options)?)
     }
@@ -171,19 +170,6 @@ impl LivePage {
             ..feed
         };
         serde_json::to_string(&feed).unwrap_or_default()
-    }
-}
-
-/// So many browsers may look on; each asks once a second.
-fn limits() -> HttpServeOptions {
-    HttpServeOptions {
-        most_connections: 16,
-        most_connections_of_client: 16,
-        most_answers_of_client: 8,
-        head_patience: Duration::from_secs(5),
-        answer_patience: Duration::from_secs(5),
-        end_patience: Duration::from_secs(1),
-        ..HttpServeOptions::default()
     }
 }
 

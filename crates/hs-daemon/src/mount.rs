@@ -390,9 +390,10 @@ impl Server<'_> {
             if let Some(metrics) = &metrics {
                 hs_output::note!("metrics at {}", metrics.url());
             }
-            if let Some(url) = &url {
-                hs_output::note!("live page at {url}");
-            }
+        }
+        // Also with `--quiet`: the page has no other address.
+        if let (true, Some(url)) = (is_first && !args.json, &url) {
+            hs_output::note!("live page at {url}");
         }
         let target = mounted.map(MountedFs::target);
         let subject = Subject {

@@ -179,11 +179,11 @@ pub fn run(args: &Serve, arguments: &[OsString], quiet: bool) -> anyhow::Result<
     // serves.
     supervisor.ready(&words, &Value::Null);
     manager.ready(&words);
-    if !quiet && supervisor.restarts() == 0 {
-        if let Some(http) = &http {
+    if supervisor.restarts() == 0 {
+        if let (false, Some(http)) = (quiet, &http) {
             http.say_where(&named);
         }
-        say_where(&served, nbd.as_ref(), metrics.as_ref(), page.as_ref());
+        say_where(quiet, &served, nbd.as_ref(), metrics.as_ref(), page.as_ref());
     }
     let reload = || reload(http.as_ref(), nbd_tls.as_ref());
     let now = || Now { statuses: statuses(), clients: http.as_ref().map(serve_http::HttpImages::clients) };
@@ -316,13 +316,20 @@ fn uris(nbd: Option<&NbdServer>, number: usize) -> Vec<String> {
     nbd.map(|nbd| nbd.uris(number).to_vec()).unwrap_or_default()
 }
 
-/// Tells a person where clients find what.
+/// Tells a person where clients find what; with `quiet` only what cannot be known otherwise, the live page.
 fn say_where(
+    quiet: bool,
     served: &[ServedExport],
     nbd: Option<&NbdServer>,
     metrics: Option<&MetricsSocket>,
     page: Option<&LivePage>,
 ) {
+    if let Some(page) = page {
+        hs_output::note!("live page at {}", page.url());
+    }
+    if quiet {
+        return;
+    }
     for (number, served) in served.iter().enumerate() {
         for uri in uris(nbd, number) {
             hs_output::note!("{} served at {uri}", served.named.image.display());
@@ -330,9 +337,6 @@ fn say_where(
     }
     if let Some(metrics) = metrics {
         hs_output::note!("metrics at {}", metrics.url());
-    }
-    if let Some(page) = page {
-        hs_output::note!("live page at {}", page.url());
     }
     hs_output::note!("Ctrl-C ends it");
 }

@@ -18,6 +18,7 @@ use hs_output::show::Bar;
 use hs_output::whole_file::write_whole;
 use hs_resume::record::Recorded;
 use hs_start::boot;
+use hs_start::image::ImageSource;
 use hs_start::open::open_image;
 use hs_start::progress;
 use hs_start::summary::Summary;
@@ -143,11 +144,13 @@ fn optimize<'a>(
     bar: &Bar,
 ) -> anyhow::Result<()> {
     let path = cache.path(plain);
+    // The snapshot is not whole without the disk.
+    let image = ImageSource::from(&path).with_base(&cache.path(FILES.plain).into());
     let profiles: Vec<Profile> = profiles.cloned().collect();
     let options = OptimizeOptions::default();
     let show = |progress| progress::of_image(bar, progress);
     let report =
-        hs_build::optimize(&open_image(&path)?, Some(&path), &profiles, &cache.draft(fast), &options, &show)?;
+        hs_build::optimize(&open_image(image)?, Some(&path), &profiles, &cache.draft(fast), &options, &show)?;
     cache.keep(fast, &report.image_digest.to_string())
 }
 

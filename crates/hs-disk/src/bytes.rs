@@ -4,7 +4,7 @@ use std::collections::HashMap;
 use std::sync::Arc;
 
 use hs_engine::disk::{ChunkKey, Form};
-use hs_format::ChunkRef;
+use hs_format::{ChunkRef, Codec};
 use hs_image::{IndexPage, Stored, StoredPage};
 use hs_units::BLOCK_BYTES;
 
@@ -21,6 +21,11 @@ pub(crate) enum StoredChunk {
 }
 
 impl StoredChunk {
+    /// Whether decompressing it waits for the medium of the image's base.
+    pub(crate) fn waits_for_base(&self) -> bool {
+        matches!(self, Self::Blocks { chunk, .. } if chunk.codec == Codec::Composed)
+    }
+
     /// How many bytes it has.
     pub(crate) fn len(&self) -> u64 {
         match self {

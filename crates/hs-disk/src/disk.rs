@@ -10,7 +10,7 @@ use hs_engine::cache::{CacheUsage, PolicyKind};
 use hs_engine::disk::{DiskEngine, FetchId, PermitId, Requester, TripwireCount};
 use hs_engine::queue::{ClientKey, QueueConfig, QueueMetrics, Recorded};
 use hs_format::Decompressor;
-use hs_image::{Head, Image, ImageError};
+use hs_image::{Head, Image, ImageError, UseBase};
 use hs_store::Store;
 use hs_units::{ByteRange, Nanos};
 use parking_lot::{Condvar, Mutex, MutexGuard};
@@ -60,7 +60,7 @@ pub(crate) struct Shared {
 
 /// The disk in an image: answers reads, and prefetches its hot region.
 ///
-/// Dropping it ends its threads; reads that wait fail.
+/// Dropping it ends its threads; reads that wait fail. The base of its image, if that has one, ends with it.
 pub struct ServedDisk {
     pub(crate) shared: Arc<Shared>,
     /// The rest of the request that opened the image, until the prefetch begins.
@@ -107,11 +107,19 @@ impl ServedDisk {
         options: &DiskOptions,
         watch: Option<Arc<dyn Watch>>,
     ) -> Result<Arc<Self>, ImageError> {
+        if !matches!(options.image.base, UseBase::Later) {
+            image.check_has_base()?;
+        }
         let began = head.as_ref().map_or_else(Instant::now, |head| head.asked);
         let cores = std::thread::available_parallelism().map_or(1, usize::from);
         // At least two: while one of them delivers, which may wait for a chunk that is not decompressed yet,
         // the other goes on.
-        let decoders = cores.max(2);
+        let mut decoders = cores.max(2);
+        if image.superblock().base.is_some() {
+            // So many may wait for the medium of the base, as fetchers wait for that of the image, while the
+            // others decompress.
+            decoders += options.read.fetchers;
+        }
         let config = options.engine(decoders as u32);
         let mut engine = DiskEngine::new(Nanos::ZERO, config, DiskMap::new(Arc::clone(&image)));
         engine.start_recording(KEPT_EVENTS);
@@ -326,16 +334,25 @@ impl ServedDisk {
     }
 
     /// The disk is no longer needed: the prefetch stops, and reads that wait, or come later, fail. Call it
-    /// before anything is taken down that may wait for a read.
+    /// before anything is taken down that may wait for a read. Its base is closed too.
     pub fn close(&self) {
         self.shared.shut_down(self.head.lock().take());
         self.shared.image.store().close();
+        self.close_base();
+    }
+
+    /// Ends what the threads of this disk may wait for.
+    fn close_base(&self) {
+        if let Some(base) = self.shared.image.base() {
+            base.close();
+        }
     }
 }
 
 impl Drop for ServedDisk {
     fn drop(&mut self) {
         self.shared.shut_down(self.head.lock().take());
+        self.close_base();
         loop {
             let threads = std::mem::take(&mut *self.shared.threads.lock());
             if threads.is_empty() {

@@ -211,7 +211,9 @@ impl Shared {
             progress.last = Some((wanted.key, bytes, stored));
             return;
         }
-        let is_own = tools.is_some() && matches!(wanted.key, ChunkKey::Cold(_));
+        // More is to come, which must not wait for the medium of a base.
+        let waits = stored.as_ref().is_some_and(StoredChunk::waits_for_base);
+        let is_own = tools.is_some() && matches!(wanted.key, ChunkKey::Cold(_)) && !waits;
         let own = self.came(job.id, wanted.key, bytes, stored, job.is_stream, is_own);
         if let (Some(decode), Some(tools)) = (own, tools) {
             self.decode_at_once(decode, tools);

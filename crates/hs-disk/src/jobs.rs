@@ -134,10 +134,12 @@ impl Jobs {
     }
 
     /// Takes out the only job, if it is to decompress a cold chunk: the thread that submits a read does that
-    /// itself, where the read finds the chunk compressed. A hot chunk may have to be delivered, which waits.
+    /// itself, where the read finds the chunk compressed. A hot chunk may have to be delivered, which waits,
+    /// and a composed one waits for its base.
     pub(crate) fn take_own_decode(&mut self) -> Option<DecodeJob> {
         let job = self.decodes.front().filter(|_| self.len() == 1)?;
-        if matches!(job.key, ChunkKey::Cold(_)) { self.decodes.pop_front() } else { None }
+        let is_prompt = matches!(job.key, ChunkKey::Cold(_)) && !job.stored.waits_for_base();
+        if is_prompt { self.decodes.pop_front() } else { None }
     }
 
     /// How many wait for any worker.

@@ -17,6 +17,7 @@
 
 #![forbid(unsafe_code)]
 
+mod as_base;
 mod bytes;
 mod clock;
 mod config;

@@ -28,6 +28,8 @@ pub enum Codec {
     Lz4 = 3,
     /// One zlib stream (RFC 1950).
     Zlib = 4,
+    /// Blocks of another disk beside own ones: see [`Composed`](crate::Composed), which decodes it.
+    Composed = 5,
 }
 
 impl Codec {
@@ -48,6 +50,7 @@ impl Codec {
             2 => Ok(Self::Zstd),
             3 => Ok(Self::Lz4),
             4 => Ok(Self::Zlib),
+            5 => Ok(Self::Composed),
             found => Err(FormatError::UnknownCodec { part, found }),
         }
     }
@@ -60,6 +63,7 @@ impl fmt::Display for Codec {
             Self::Zstd => "zstd",
             Self::Lz4 => "lz4",
             Self::Zlib => "zlib",
+            Self::Composed => "composed",
         })
     }
 }
@@ -79,11 +83,12 @@ enum Context {
 impl Compressor {
     /// A compressor for `codec` at `level`, which is clamped to what the codec has: of zstd up to 22
     /// (negative is faster), of LZ4 0 for its fast compressor and 1 to 12 for its high compressor, of zlib 0
-    /// to 9. The same input, level and library version always give the same output.
+    /// to 9. The same input, level and library version always give the same output. What a composed chunk has
+    /// itself is stored.
     #[must_use]
     pub fn new(codec: Codec, level: i32) -> Self {
         let context = match codec {
-            Codec::Store => Context::Store,
+            Codec::Store | Codec::Composed => Context::Store,
             Codec::Zstd => Context::Zstd(zstd_context(level)),
             Codec::Lz4 if level <= 0 => Context::Lz4(CompressionMode::DEFAULT),
             Codec::Lz4 => Context::Lz4(CompressionMode::HIGHCOMPRESSION(level.min(12))),
@@ -204,6 +209,7 @@ impl Decompressor {
     /// # Errors
     /// [`FormatError::RawSize`] when it gives less or more, [`FormatError::FrameHeader`] when the
     /// frame is not of the prescribed shape, [`FormatError::Decompress`] when it is damaged.
+    /// [`FormatError::MisplacedComposed`] of a composed chunk, for which its base is needed.
     pub fn decompress(
         &mut self,
         codec: Codec,
@@ -220,6 +226,7 @@ impl Decompressor {
             |reason: &'static str| FormatError::Decompress { codec, expected_bytes: expected, reason };
         match codec {
             Codec::Store => size_is(stored.len()).map(|()| stored.to_vec()),
+            Codec::Composed => Err(FormatError::MisplacedComposed { part: Part::File }),
             Codec::Zstd => {
                 // R27
                 check_frame_header(stored)?;

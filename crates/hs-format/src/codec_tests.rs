@@ -175,11 +175,11 @@ fn frames_of_another_shape_are_refused() {
 #[test]
 // R23
 fn unknown_codecs_are_named() {
-    for number in [0, 5, u16::MAX] {
+    for number in [0, 6, u16::MAX] {
         let error = Codec::from_u16(number, Part::ColdRoot).expect_err("unknown");
         assert!(error.to_string().contains(&format!("found {number}")), "{error}");
     }
-    for codec in [Codec::Store, Codec::Zstd, Codec::Lz4, Codec::Zlib] {
+    for codec in [Codec::Store, Codec::Zstd, Codec::Lz4, Codec::Zlib, Codec::Composed] {
         assert_eq!(Codec::from_u16(codec.to_u16(), Part::ColdRoot), Ok(codec));
     }
 }

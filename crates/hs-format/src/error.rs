@@ -36,6 +36,11 @@ pub enum Part {
         /// Where it lies, relative to its region.
         range: ByteRange,
     },
+    /// The window that a composed chunk and its base make.
+    Window {
+        /// Where the chunk lies, relative to its region.
+        range: ByteRange,
+    },
 }
 
 impl fmt::Display for Part {
@@ -48,6 +53,7 @@ impl fmt::Display for Part {
             Self::HotIndex { offset } => write!(f, "hot index at byte {offset}"),
             Self::Hints { offset } => write!(f, "hints at byte {offset}"),
             Self::Chunk { range } => write!(f, "chunk at {range} of its region"),
+            Self::Window { range } => write!(f, "window of the chunk at {range} of its region"),
         }
     }
 }
@@ -192,12 +198,18 @@ pub enum FormatError {
         run: BlockRange,
     },
     /// A codec number that this crate does not know.
-    #[error("{part}: expected codec 1 (store), 2 (zstd), 3 (lz4) or 4 (zlib), found {found}")]
+    #[error("{part}: expected codec 1 (store), 2 (zstd), 3 (lz4), 4 (zlib) or 5 (composed), found {found}")]
     UnknownCodec {
         /// Where it is stated.
         part: Part,
         /// The number.
         found: u16,
+    },
+    /// A composed chunk where there can be none.
+    #[error("{part}: expected a chunk that is not composed: only cold windows of an image with a base are")]
+    MisplacedComposed {
+        /// Where it is stated.
+        part: Part,
     },
     /// A zstd frame's first bytes are not those that the format prescribes.
     #[error(

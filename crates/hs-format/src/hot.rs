@@ -288,10 +288,15 @@ fn decode_chunks(
         let at = HOT_HEADER_BYTES + i * HOT_CHUNK_BYTES;
         // R1
         check::zero(part, at + 18, entry.flags.as_bytes())?;
+        let codec = Codec::from_u16(entry.codec.get(), part)?;
+        // R31
+        if codec == Codec::Composed {
+            return Err(FormatError::MisplacedComposed { part });
+        }
         let chunk = ChunkRef {
             range: ByteRange::new(entry.offset.get(), entry.stored_bytes.get().into()),
             raw_bytes: entry.raw_bytes.get(),
-            codec: Codec::from_u16(entry.codec.get(), part)?,
+            codec,
             digest: Digest(entry.digest),
         };
         let (first_extent, extent_count) = (entry.first_extent.get(), entry.extent_count.get());

@@ -59,11 +59,11 @@ impl ColdLeaf {
             window_bytes: to_u32(geometry.window_bytes()),
             last_window_bytes: geometry.window_raw_bytes(first_window + entries.len() as u64 - 1),
         };
-        decoded.check(part, superblock.cold.chunk_space())?;
+        decoded.check(part, superblock.cold.chunk_space(), superblock.base.is_some())?;
         Ok(decoded)
     }
 
-    fn check(&self, part: Part, space: ByteRange) -> Result<(), FormatError> {
+    fn check(&self, part: Part, space: ByteRange, has_base: bool) -> Result<(), FormatError> {
         let mut stored = Vec::with_capacity(self.entries.len());
         for (i, entry) in self.entries.iter().enumerate() {
             let at = i * WINDOW_ENTRY_BYTES;
@@ -75,6 +75,10 @@ impl ColdLeaf {
                 continue;
             }
             let codec = Codec::from_u16(entry.codec.get(), part)?;
+            // R31
+            if codec == Codec::Composed && !has_base {
+                return Err(FormatError::MisplacedComposed { part });
+            }
             // R15; R24 is checked there as well.
             self.chunk(i, entry, codec).check(part, space)?;
             stored.push(i);

@@ -9,8 +9,12 @@ pub const VERSION: u32 = 1;
 /// Bytes in a superblock: one block, so that one aligned read of any medium brings it.
 pub const SUPERBLOCK_BYTES: usize = 4096;
 
-/// Incompatible features that this crate knows: none yet.
-pub const KNOWN_INCOMPAT: u64 = 0;
+/// The incompatible feature `base`: cold windows may refer to blocks of another disk, which the superblock
+/// names.
+pub const FEATURE_BASE: u64 = 1;
+
+/// Incompatible features that this crate knows.
+pub const KNOWN_INCOMPAT: u64 = FEATURE_BASE;
 
 /// Largest logical disk, 16 TiB: 2^32 blocks, so that a block number fits 32 bits in the hot index
 /// and in hints (ext4 without `64bit` ends at the same size).

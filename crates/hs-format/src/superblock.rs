@@ -10,10 +10,11 @@ use crate::error::{FormatError, Part};
 use crate::geometry::{ColdGeometry, ColdPlace};
 use crate::hot::HotSegment;
 use crate::limits::{
-    KNOWN_INCOMPAT, MAX_HOT_SEGMENTS, MAX_IMAGE_BYTES, MAX_PADDING_BYTES, SUPERBLOCK_BYTES, VERSION,
+    FEATURE_BASE, KNOWN_INCOMPAT, MAX_DISK_BYTES, MAX_HOT_SEGMENTS, MAX_IMAGE_BYTES, MAX_PADDING_BYTES,
+    SUPERBLOCK_BYTES, VERSION,
 };
 use crate::unverified::Unverified;
-use crate::wire::{ColdWire, HotSlotWire, SUPERBLOCK_MAGIC, SignatureWire, SuperblockWire};
+use crate::wire::{BaseWire, ColdWire, HotSlotWire, SUPERBLOCK_MAGIC, SignatureWire, SuperblockWire};
 
 const CHECKSUM_AT: usize = SUPERBLOCK_BYTES - 32;
 
@@ -27,12 +28,36 @@ pub struct Features {
 }
 
 impl Features {
+    /// Those of an image with this base, if it has one.
+    #[must_use]
+    pub const fn of_base(base: Option<&BaseRef>) -> Self {
+        Self { incompat: if base.is_some() { FEATURE_BASE } else { 0 }, compat: 0 }
+    }
+
     fn check(self) -> Result<(), FormatError> {
         if self.incompat & !KNOWN_INCOMPAT == 0 {
             Ok(())
         } else {
             Err(FormatError::UnknownFeatures { known: KNOWN_INCOMPAT, found: self.incompat })
         }
+    }
+}
+
+/// The disk of another image, blocks of which cold windows of this one may refer to.
+#[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
+pub struct BaseRef {
+    /// Names its content.
+    pub disk_digest: Digest,
+    /// Its bytes.
+    pub disk_bytes: u64,
+}
+
+impl BaseRef {
+    fn check(&self) -> Result<(), FormatError> {
+        let part = Part::Superblock;
+        // R30
+        check::within(part, "disk bytes of the base", self.disk_bytes, (BLOCK_BYTES, MAX_DISK_BYTES))?;
+        check::equal(part, "bytes past the base's last whole block", 0, self.disk_bytes % BLOCK_BYTES)
     }
 }
 
@@ -62,6 +87,8 @@ pub struct Superblock {
     pub cold: ColdRegion,
     /// The hot segments, in the order in which a start should read them.
     pub hot: Vec<HotSegment>,
+    /// Its base; there is one when the feature bit says so, and not otherwise.
+    pub base: Option<BaseRef>,
     /// A signature, if there is one.
     pub signature: Option<Signature>,
 }
@@ -96,7 +123,7 @@ impl Superblock {
         // R1
         check::zero(part, 124, wire.cold.reserved.as_bytes())?;
         check::zero(part, 170, &wire.reserved_hot)?;
-        check::zero(part, 1840, &wire.reserved)?;
+        check::zero(part, 1880, &wire.reserved)?;
         let superblock = Self {
             features,
             disk_bytes: wire.disk_bytes.get(),
@@ -104,6 +131,7 @@ impl Superblock {
             disk_digest: Digest(wire.disk_digest),
             cold: decode_cold(&wire.cold),
             hot: decode_hot(wire)?,
+            base: decode_base(wire)?,
             signature: decode_signature(&wire.signature)?,
         };
         superblock.check()?;
@@ -200,6 +228,9 @@ impl Superblock {
     fn check(&self) -> Result<(), FormatError> {
         let part = Part::Superblock;
         self.features.check()?;
+        let says_base = self.features.incompat & FEATURE_BASE;
+        check::equal(part, "feature base", u64::from(self.base.is_some()), says_base)?;
+        self.base.as_ref().map_or(Ok(()), BaseRef::check)?;
         let least_image = 2 * SUPERBLOCK_BYTES as u64;
         check::within(part, "image bytes", self.image_bytes, (least_image, MAX_IMAGE_BYTES))?;
         // R8; the rest of it is in `ColdGeometry::check`.
@@ -256,6 +287,9 @@ impl Superblock {
         wire.hot_count = hot_count.into();
         for (slot, segment) in wire.hot.iter_mut().zip(&self.hot) {
             *slot = encode_slot(segment);
+        }
+        if let Some(base) = &self.base {
+            wire.base = BaseWire { disk_digest: base.disk_digest.0, disk_bytes: base.disk_bytes.into() };
         }
         wire
     }
@@ -328,6 +362,16 @@ fn encode_slot(segment: &HotSegment) -> HotSlotWire {
         index_digest: segment.index_digest.0,
         hints_digest: segment.hints_digest.0,
     }
+}
+
+fn decode_base(wire: &SuperblockWire) -> Result<Option<BaseRef>, FormatError> {
+    if wire.incompat.get() & FEATURE_BASE == 0 {
+        // R1
+        check::zero(Part::Superblock, 1840, wire.base.as_bytes())?;
+        return Ok(None);
+    }
+    let BaseWire { disk_digest, disk_bytes } = wire.base;
+    Ok(Some(BaseRef { disk_digest: Digest(disk_digest), disk_bytes: disk_bytes.get() }))
 }
 
 fn decode_signature(wire: &SignatureWire) -> Result<Option<Signature>, FormatError> {

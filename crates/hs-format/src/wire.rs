@@ -27,9 +27,18 @@ pub(crate) struct SuperblockWire {
     pub(crate) hot_count: U16,
     pub(crate) reserved_hot: [u8; 6],
     pub(crate) hot: [HotSlotWire; MAX_HOT_SEGMENTS],
-    pub(crate) reserved: [u8; 2144],
+    pub(crate) base: BaseWire,
+    pub(crate) reserved: [u8; 2104],
     pub(crate) signature: SignatureWire,
     pub(crate) checksum: [u8; 32],
+}
+
+/// The disk of another image that composed chunks refer to.
+#[derive(Clone, Debug, FromBytes, IntoBytes, Immutable, KnownLayout, Unaligned)]
+#[repr(C)]
+pub(crate) struct BaseWire {
+    pub(crate) disk_digest: [u8; 32],
+    pub(crate) disk_bytes: U64,
 }
 
 /// Where the cold region lies and how it is cut.
@@ -158,7 +167,8 @@ const _: () = {
     assert!(offset_of!(SuperblockWire, hot_count) == 168);
     assert!(offset_of!(SuperblockWire, reserved_hot) == 170);
     assert!(offset_of!(SuperblockWire, hot) == 176);
-    assert!(offset_of!(SuperblockWire, reserved) == 1840);
+    assert!(offset_of!(SuperblockWire, base) == 1840);
+    assert!(offset_of!(SuperblockWire, reserved) == 1880);
     assert!(offset_of!(SuperblockWire, signature) == 3984);
     assert!(offset_of!(SuperblockWire, checksum) == 4064);
 

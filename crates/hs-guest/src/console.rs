@@ -17,8 +17,11 @@ const TAIL_LINES: usize = 20;
 const LINE_BYTES: usize = 4096;
 /// The stages of a boot, in their order, each with the words of its first line. Before the kernel come lines
 /// of firmware and boot loader. An initramfs of systemd welcomes its user too, and says what it is.
-const STAGES: [(&str, &str); 3] =
-    [("kernel", "Linux version "), ("initramfs", "Run /init as"), ("init", "Welcome to ")];
+const STAGES: [(&str, &[&str]); 3] = [
+    ("kernel", &["Linux version "]),
+    ("initramfs", &["Run /init as", "Run /headstart/init as"]),
+    ("init", &["Welcome to "]),
+];
 const OF_INITRAMFS: &str = "nitramfs";
 /// The message of a kernel that gives up.
 const PANIC: &str = "Kernel panic - not syncing";
@@ -126,7 +129,9 @@ impl Console {
     }
 
     fn judge(&mut self, line: &str, is_whole: bool, signs: &mut Vec<Sign>) {
-        let begins = |(_, words): &(&str, &str)| line.contains(words) && !line.contains(OF_INITRAMFS);
+        let begins = |(_, words): &(&str, &[&str])| {
+            words.iter().any(|words| line.contains(words)) && !line.contains(OF_INITRAMFS)
+        };
         // Boot loaders welcome their users as well: nothing begins before the kernel.
         let next = if self.stages == 0 { &STAGES[..1] } else { &STAGES[self.stages..] };
         if let (true, Some(at)) = (is_whole, next.iter().position(begins)) {

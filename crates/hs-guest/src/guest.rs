@@ -38,10 +38,21 @@ pub struct Launch {
     pub groups: Vec<u32>,
     /// A folder of its own, in which its root is mounted and its preloads lie.
     pub place: PathBuf,
-    /// Its console takes input, which is the command's standard input.
-    pub takes_input: bool,
+    /// What its standard input is.
+    pub input: Input,
     /// None of its memory is in huge pages.
     pub small_pages: bool,
+}
+
+/// What the standard input of a guest's command is.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Input {
+    /// Nothing.
+    None,
+    /// What is typed on its console.
+    Typed,
+    /// A socket, on which its [first program](crate::first_program) tells of its processes.
+    Watch,
 }
 
 /// A running guest: a tree of processes in a PID namespace of its own, in a [jail]. Dropped, it is ended,
@@ -53,6 +64,7 @@ pub struct Guest {
     console: Arc<Mutex<Console>>,
     reader: Option<JoinHandle<()>>,
     input: Option<File>,
+    watch: Option<File>,
     /// What is typed at the next prompts.
     to_type: VecDeque<String>,
 }
@@ -73,7 +85,11 @@ impl Guest {
         let variable = preload::placed(&launch.preloads, &launch.place).map_err(GuestError::Preload)?;
         let environment = launch.environment.into_iter().chain(jail.environment()).chain(variable);
         let options = SpawnOptions {
-            stdin: if launch.takes_input { Stream::Pipe } else { Stream::Null },
+            stdin: match launch.input {
+                Input::None => Stream::Null,
+                Input::Typed => Stream::Pipe,
+                Input::Watch => Stream::Socket,
+            },
             stdout: Stream::Pipe,
             // The VMM writes its errors there, which belong between the lines of the console.
             stderr: Stream::Output,
@@ -88,6 +104,7 @@ impl Guest {
         let console = Arc::new(Mutex::new(console));
         let (sender, signs) = unbounded();
         let (output, input) = (child.stdout.take(), child.stdin.take());
+        let (input, told) = if launch.input == Input::Watch { (None, input) } else { (input, None) };
         let watched = Arc::clone(&console);
         let reader = std::thread::Builder::new()
             .name("hs-console".to_owned())
@@ -98,7 +115,7 @@ impl Guest {
             })
             .map_err(GuestError::Console)?;
         let (child, jail, reader) = (Some(child), Some(jail), Some(reader));
-        Ok(Self { child, jail, signs, console, reader, input, to_type: VecDeque::new() })
+        Ok(Self { child, jail, signs, console, reader, input, watch: told, to_type: VecDeque::new() })
     }
 
     /// Types the first of these lines now, and each further one at the next prompt that shows while
@@ -177,6 +194,12 @@ impl Guest {
     #[must_use]
     pub fn cpu_time(&self) -> Option<Duration> {
         self.child.as_ref()?.cpu_time()
+    }
+
+    /// What the guest's first program tells of its processes, where it [does](Input::Watch): once.
+    #[must_use]
+    pub fn take_watch(&mut self) -> Option<File> {
+        self.watch.take()
     }
 
     /// A function that looks at the processes that run the guest, which are not those in it.

@@ -8,10 +8,13 @@ pub(crate) enum Entry<'a> {
     Folder(&'a str),
     /// A program and its bytes.
     Program(&'a str, &'a [u8]),
+    /// Another file and its bytes.
+    File(&'a str, &'a [u8]),
 }
 
 const FOLDER: u32 = 0o040_755;
 const PROGRAM: u32 = 0o100_755;
+const FILE: u32 = 0o100_644;
 
 /// The archive, which belongs to root and has no times.
 pub(crate) fn archive(entries: &[Entry<'_>]) -> Vec<u8> {
@@ -20,6 +23,7 @@ pub(crate) fn archive(entries: &[Entry<'_>]) -> Vec<u8> {
         match entry {
             Entry::Folder(path) => push(&mut archive, number, FOLDER, path, &[]),
             Entry::Program(path, bytes) => push(&mut archive, number, PROGRAM, path, bytes),
+            Entry::File(path, bytes) => push(&mut archive, number, FILE, path, bytes),
         }
     }
     push(&mut archive, 0, 0, "TRAILER!!!", &[]);

@@ -1,7 +1,7 @@
 //! Guests: whole systems that boot from a disk that headstart serves.
 //!
 //! - [`uml`], [`qemu`]: the command lines of User-mode Linux and QEMU.
-//! - [`first_program`]: a program in an initramfs that sets the guest's read-ahead before it reads its disk.
+//! - [`first_program`]: a program in an initramfs: sets the guest's read-ahead, and watches its processes.
 //! - [`jail`]: the root in which they run, and the user that they run as.
 //! - [`preload`], [`xstate`]: what User-mode Linux needs on processors with more registers than it supports.
 //! - [`uml_trial`], [`qemu_trial`]: whether guests run on this machine.
@@ -30,4 +30,4 @@ pub mod uml_trial;
 pub mod xstate;
 
 pub use error::GuestError;
-pub use guest::{Guest, Launch};
+pub use guest::{Guest, Input, Launch};

@@ -5,9 +5,10 @@ use std::path::{Path, PathBuf};
 
 use hs_units::ByteSize;
 
+use crate::first_program::RDINIT;
 use crate::jail::{self, JailEntry};
 use crate::resumable::Resumable;
-use crate::{GuestError, Launch};
+use crate::{GuestError, Input, Launch};
 
 /// The program's usual name.
 pub const PROGRAM: &str = "qemu-system-x86_64";
@@ -19,6 +20,8 @@ pub const LARGEST_WRITE_BYTES: u64 = 512 << 10;
 
 /// QEMU drops the system calls that it does not need: those that change its privileges, and new processes.
 const SANDBOX: &str = "on,obsolete=deny,elevateprivileges=deny,spawn=deny,resourcecontrol=deny";
+/// A second serial line, to the socket that its standard input is.
+const WATCH: [&str; 4] = ["-chardev", "socket,id=watch,fd=0", "-serial", "chardev:watch"];
 /// Where its firmware and its modules are, relative to the folder of the program.
 const FOLDERS: [&str; 6] =
     ["share/qemu", "share/seabios", "lib/ipxe/qemu", "lib/qemu", "lib64/qemu", "lib/x86_64-linux-gnu/qemu"];
@@ -164,6 +167,9 @@ pub struct Qemu {
     pub append: Vec<String>,
     /// What it has besides when it is to be saved.
     pub resumable: Option<Resumable>,
+    /// Its initial RAM disk begins with a [first program](crate::first_program) that tells of its processes
+    /// on the second serial line. Only of a guest that begins with a kernel.
+    pub is_watched: bool,
 }
 
 impl Qemu {
@@ -183,6 +189,9 @@ impl Qemu {
             command.extend(["-device".into(), device.into()]);
         }
         command.extend(self.resumable.iter().flat_map(Resumable::agent_words));
+        if self.is_watched {
+            command.extend(WATCH.map(OsString::from));
+        }
         let mut jail_entries = self.jail_entries(self.accelerator);
         match &self.begin {
             Begin::Kernel { initrd, .. } => {
@@ -207,7 +216,8 @@ impl Qemu {
         }
         jail_entries.push(Self::drive_entry(&self.drive));
         jail_entries.extend(self.resumable.iter().flat_map(Resumable::jail_entries));
-        self.launch_of(command, self.accelerator, jail_entries)
+        let launch = self.launch_of(command, self.accelerator, jail_entries);
+        Launch { input: if self.is_watched { Input::Watch } else { Input::None }, ..launch }
     }
 
     pub(crate) fn drive_entry(drive: &Drive) -> JailEntry {
@@ -243,7 +253,7 @@ impl Qemu {
                 Accelerator::Tcg => Vec::new(),
             },
             place: self.scratch.clone(),
-            takes_input: false,
+            input: Input::None,
             small_pages: false,
         }
     }
@@ -283,6 +293,9 @@ impl Qemu {
     fn kernel_words(&self) -> String {
         let root = self.bus.root();
         let mut words = format!("root={root} rw console=ttyS0 panic=-1 no_timer_check systemd.show_status=1");
+        if self.is_watched {
+            words.push_str(&format!(" rdinit={RDINIT}"));
+        }
         for word in self.init.iter().map(|init| format!("init={init}")).chain(self.append.iter().cloned()) {
             words.push(' ');
             words.push_str(&word);
@@ -382,6 +395,7 @@ mod tests {
             init: Some("/bin/sh".to_owned()),
             append: vec!["quiet".to_owned()],
             resumable: None,
+            is_watched: false,
         }
     }
 
@@ -422,6 +436,15 @@ mod tests {
         assert!(after(&launch, "-device")[0].starts_with("nvme,"));
         assert!(after(&launch, "-append")[0].starts_with("root=/dev/nvme0n1 "));
         assert_eq!(after(&launch, "-initrd"), ["/boot/initrd"]);
+    }
+
+    #[test]
+    fn a_watched_guest_begins_with_our_first_program() {
+        let launch = Qemu { is_watched: true, ..qemu() }.launch();
+        assert_eq!(launch.input, Input::Watch);
+        assert_eq!(after(&launch, "-serial"), ["stdio", "chardev:watch"]);
+        assert!(after(&launch, "-append")[0].contains(" rdinit=/headstart/init "));
+        assert!(!after(&qemu().launch(), "-append")[0].contains("rdinit"));
     }
 
     #[test]

@@ -12,9 +12,9 @@ use std::path::PathBuf;
 
 use hs_units::ByteSize;
 
-use crate::Launch;
 use crate::jail::{self, JailEntry};
 use crate::qemu::{Accelerator, Drive, Qemu, base_command, doubled_commas, environment, program_entries};
+use crate::{Input, Launch};
 
 /// The machine of a guest that is to be saved: an alias, whose full name has the version that devices have.
 pub const MACHINE: &str = "pc";
@@ -192,7 +192,7 @@ impl Resumed {
                 Accelerator::Tcg => Vec::new(),
             },
             place: self.scratch.clone(),
-            takes_input: true,
+            input: Input::Typed,
             small_pages: true,
         }
     }

@@ -10,7 +10,7 @@ use std::path::{Path, PathBuf};
 use hs_units::ByteSize;
 
 use crate::jail::JailEntry;
-use crate::{GuestError, Launch, preload};
+use crate::{GuestError, Input, Launch, preload};
 
 /// The program's name in Debian.
 pub const PROGRAM: &str = "linux.uml";
@@ -43,6 +43,8 @@ pub struct Uml {
     pub init: Option<String>,
     /// The initramfs that its kernel begins with, before there is a disk.
     pub initramfs: Option<PathBuf>,
+    /// Its first program tells of its processes on the first serial line.
+    pub is_watched: bool,
     /// Further words for its kernel's command line.
     pub append: Vec<String>,
 }
@@ -88,7 +90,7 @@ impl Uml {
             jail_entries,
             groups: Vec::new(),
             place: self.scratch.clone(),
-            takes_input: false,
+            input: if self.is_watched { Input::Watch } else { Input::None },
             small_pages: false,
         }
     }
@@ -111,6 +113,9 @@ impl Uml {
         command.extend([folder, "umid=guest".into()]);
         let words = "root=/dev/ubda rw con0=null,fd:1 con=null ssl=null console=tty0 systemd.show_status=1";
         command.extend(words.split(' ').map(OsString::from));
+        if self.is_watched {
+            command.push("ssl0=null,fd:0".into());
+        }
         command
             .extend(self.initramfs.iter().map(|file| word("initrd=", file)).collect::<Result<Vec<_>, _>>()?);
         command.extend(self.init.iter().map(|init| format!("init={init}").into()));
@@ -203,6 +208,7 @@ mod tests {
             memory: ByteSize(256 << 20),
             init: Some("/bin/sh".to_owned()),
             initramfs: Some("/mnt/scratch/initramfs".into()),
+            is_watched: false,
             append: vec!["quiet".to_owned()],
         }
     }

@@ -2,7 +2,7 @@
 //!
 //! An installed program is not enough: it may be made for processors with fewer registers, or be no User-mode
 //! Linux at all. As with [KVM](crate::kvm), only a trial shows it: a guest without a disk, whose first
-//! program is the few instructions of [`first_program`].
+//! program is [ours](first_program).
 
 use std::fs::Permissions;
 use std::os::unix::fs::PermissionsExt;
@@ -13,7 +13,7 @@ use hs_units::ByteSize;
 use regex::Regex;
 
 use crate::console::Console;
-use crate::first_program::{self, FirstProgram};
+use crate::first_program::{self, FirstProgram, GuestRoot};
 use crate::uml::{Uml, takes_initramfs};
 use crate::{Guest, GuestError, xstate};
 
@@ -59,7 +59,8 @@ impl Trial {
 
     fn initramfs(&self) -> Result<PathBuf, GuestError> {
         let path = self.scratch.join("trial-initramfs");
-        let program = FirstProgram { read_ahead_kib: 0, file_system: "ext4", init: None };
+        let root = GuestRoot { read_ahead_kib: Some(0), file_system: "ext4", init: None };
+        let program = FirstProgram { root: Some(root), watch: None };
         // The guest's user reads it, whatever this process's umask is.
         let readable = Permissions::from_mode(0o444);
         let written = std::fs::write(&path, program.initramfs())
@@ -79,6 +80,7 @@ impl Trial {
             memory: TRIAL_MEMORY,
             init: None,
             initramfs,
+            is_watched: false,
             append: Vec::new(),
         }
     }

@@ -116,6 +116,22 @@ pub struct HttpServeOptions {
     pub hidden: Option<Hidden>,
 }
 
+impl HttpServeOptions {
+    /// For a few clients that ask for little, such as Prometheus or a browser.
+    #[must_use]
+    pub fn for_a_few() -> Self {
+        Self {
+            most_connections: 16,
+            most_connections_of_client: 16,
+            most_answers_of_client: 8,
+            head_patience: Duration::from_secs(5),
+            answer_patience: Duration::from_secs(5),
+            end_patience: Duration::from_secs(1),
+            ..Self::default()
+        }
+    }
+}
+
 impl Default for HttpServeOptions {
     fn default() -> Self {
         Self {

@@ -3,7 +3,7 @@
 use std::path::PathBuf;
 use std::sync::Arc;
 
-use hs_format::{FileKind, FormatError, ImageDigest};
+use hs_format::{BaseRef, FileKind, FormatError, ImageDigest};
 use hs_store::StoreError;
 use hs_units::{BlockRange, ByteRange, Digest};
 
@@ -100,6 +100,78 @@ pub enum ImageError {
         /// The name that it has.
         found: ImageDigest,
     },
+    /// Blocks of the image lie on the disk of another one, which was not given.
+    #[error(
+        "{path}: some of its blocks lie on another disk: it needs the image with disk digest {}: give it by \
+         --base", base.disk_digest
+    )]
+    NeedsBase {
+        /// The image.
+        path: String,
+        /// The disk that it needs.
+        base: BaseRef,
+    },
+    /// The base that was given is another disk.
+    #[error(
+        "{path} needs the disk {} of {} bytes, and {base} is the disk {} of {} bytes: give the image with the \
+         first by --base", expected.disk_digest, expected.disk_bytes, found.disk_digest, found.disk_bytes
+    )]
+    OtherBase {
+        /// The image.
+        path: String,
+        /// The image that was given as its base.
+        base: String,
+        /// The disk that it needs.
+        expected: Box<BaseRef>,
+        /// The disk that was given.
+        found: Box<BaseRef>,
+    },
+    /// The base that was given has a base itself.
+    #[error("{base} cannot be the base of {path}: some of its own blocks lie on another disk")]
+    BaseOfBase {
+        /// The image.
+        path: String,
+        /// The image that was given as its base.
+        base: String,
+    },
+    /// The base could not be opened.
+    #[error("{path}: its base cannot be opened: {reason}")]
+    NoBase {
+        /// The image.
+        path: String,
+        /// Why not.
+        reason: String,
+    },
+    /// Blocks could not be had from the base.
+    #[error("{path}: {chunk} at bytes {range} has blocks of {base}, which cannot be read: {cause}")]
+    Base {
+        /// The image.
+        path: String,
+        /// Which chunk, such as "cold window 17".
+        chunk: String,
+        /// Where in the image file.
+        range: ByteRange,
+        /// The image whose disk is the base.
+        base: String,
+        /// Why its blocks cannot be had.
+        cause: Box<ImageError>,
+    },
+    /// The base has other blocks than those that the image was built with.
+    #[error(
+        "{path}: {chunk} at bytes {range} has blocks of {base}, which has others than its disk digest says: {fault}"
+    )]
+    BaseContent {
+        /// The image.
+        path: String,
+        /// Which chunk, such as "cold window 17".
+        chunk: String,
+        /// Where in the image file.
+        range: ByteRange,
+        /// The image whose disk is the base.
+        base: String,
+        /// What was expected and found.
+        fault: Box<FormatError>,
+    },
     /// The disk that an image is compared with could not be read.
     #[error("{0}")]
     ComparedDisk(Arc<dyn std::error::Error + Send + Sync>),
@@ -121,6 +193,7 @@ impl ImageError {
     pub fn is_closed(&self) -> bool {
         matches!(self, Self::Closed)
             || matches!(self, Self::Store(error) if matches!(**error, StoreError::Closed { .. }))
+            || matches!(self, Self::Base { cause, .. } if cause.is_closed())
     }
 
     /// Whether bytes could not be had, or are not those that were written; not that they break a rule.

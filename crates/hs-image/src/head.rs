@@ -157,7 +157,7 @@ impl Head {
         match opened_rx.recv() {
             Ok(Opened::Tables { superblock, hot: Some(hot), head }) => {
                 options.opened(&superblock);
-                Ok((Image::assemble(store, *superblock, false, hot, options), head.head(rest)))
+                Ok((Image::assemble(store, *superblock, false, hot, options)?, head.head(rest)))
             }
             Ok(Opened::Tables { superblock, hot: None, head }) => {
                 Ok((Image::with_superblock(store, *superblock, false, options)?, head.head(rest)))

@@ -2,21 +2,22 @@
 
 use std::borrow::Cow;
 use std::ops::{ControlFlow, Range};
-use std::sync::Arc;
+use std::sync::{Arc, OnceLock};
 
 use bytes::Bytes;
 use hs_format::{
-    ChunkRef, Decompressor, FileKind, FormatError, Hint, Hints, HotIndex, ImageDigest, Superblock,
-    Unverified, WindowRef,
+    BaseRef, ChunkRef, Codec, Composed, Decompressor, FileKind, FormatError, Hint, Hints, HotIndex,
+    ImageDigest, Part, Superblock, Unverified, WindowRef,
 };
 use hs_store::{DiskCache, Store};
 use hs_units::{BLOCK_BYTES, BlockRange, ByteRange, Digest, Lba, Nanos, to_usize};
 
+use crate::base::check_base;
 use crate::cold::{ColdIndex, read};
 use crate::hot_map::{HotMap, HotPlace};
 use crate::kept_chunks::{self, ChunkPlace, Keeps};
 use crate::splitter::ChunkSink;
-use crate::{Head, ImageError, OpenOptions, SUPERBLOCK_BYTES};
+use crate::{BaseDisk, Head, ImageError, OpenOptions, SUPERBLOCK_BYTES, UseBase};
 
 /// What [`Image::stream_chunks`] hands over.
 #[derive(Debug)]
@@ -42,6 +43,8 @@ pub struct Image {
     hot_fault: Option<ImageError>,
     cold: ColdIndex,
     cache: Option<Arc<DiskCache>>,
+    /// The disk that some of its blocks lie on, once it is known.
+    base: OnceLock<Arc<dyn BaseDisk>>,
 }
 
 impl std::fmt::Debug for Image {
@@ -116,7 +119,9 @@ impl Image {
             }
         }
         options.opened(&superblock);
-        Ok(Self { hot_fault, ..Self::assemble(store, superblock, from_mirror, hot, options) })
+        let mut image = Self::assemble(store, superblock, from_mirror, hot, options)?;
+        image.hot_fault = hot_fault;
+        Ok(image)
     }
 
     pub(crate) fn assemble(
@@ -125,10 +130,47 @@ impl Image {
         from_mirror: bool,
         hot: HotMap,
         options: &OpenOptions,
-    ) -> Self {
+    ) -> Result<Self, ImageError> {
         let cold = ColdIndex::new(&superblock, options.cache.clone());
-        let cache = options.cache.clone();
-        Self { store, superblock, from_mirror, hot, hot_fault: None, cold, cache }
+        let (cache, base) = (options.cache.clone(), OnceLock::new());
+        let image = Self { store, superblock, from_mirror, hot, hot_fault: None, cold, cache, base };
+        if let (Some(_), UseBase::Open(open)) = (image.superblock.base, &options.base) {
+            image.use_base(open()?)?;
+        }
+        Ok(image)
+    }
+
+    /// Takes the disk that some blocks of this image lie on. An image without a base needs none.
+    ///
+    /// # Errors
+    /// [`ImageError::OtherBase`] and [`ImageError::BaseOfBase`] when it is not the one that the image names.
+    pub fn use_base(&self, base: Arc<dyn BaseDisk>) -> Result<(), ImageError> {
+        if let Some(named) = &self.superblock.base {
+            check_base(self, named, base.image())?;
+            self.base.get_or_init(|| base);
+        }
+        Ok(())
+    }
+
+    /// The disk that some blocks lie on, if the image has one and it is known.
+    #[must_use]
+    pub fn base(&self) -> Option<&Arc<dyn BaseDisk>> {
+        self.base.get()
+    }
+
+    /// Whether some blocks lie on another disk that is not known.
+    ///
+    /// # Errors
+    /// [`ImageError::NeedsBase`] says which disk.
+    pub fn check_has_base(&self) -> Result<(), ImageError> {
+        match self.superblock.base {
+            Some(named) if self.base().is_none() => Err(self.needs_base(named)),
+            _ => Ok(()),
+        }
+    }
+
+    fn needs_base(&self, base: BaseRef) -> ImageError {
+        ImageError::NeedsBase { path: self.name().to_owned(), base }
     }
 
     /// The superblock that `first` holds, else the mirror at the end of the file.
@@ -465,23 +507,40 @@ impl Image {
     }
 
     /// The decompressed bytes of a chunk, and the stored ones. Every byte of a disk that is served has come
-    /// through here.
+    /// through here. A composed chunk waits for the medium of the base.
     fn decode<T: AsRef<[u8]>>(
         &self,
         chunk: &ChunkRef,
         stored: Unverified<T>,
         tools: &mut Decompressor,
         range: ByteRange,
-        which: impl FnOnce() -> String,
+        which: impl Fn() -> String,
     ) -> Result<(Vec<u8>, T), ImageError> {
-        let decoded = stored.verify(&chunk.expected()).and_then(|stored| {
-            let raw = tools.decompress(chunk.codec, stored.as_ref(), chunk.raw_bytes)?;
-            Ok((raw, stored))
-        });
-        decoded.map_err(|fault| {
+        let damaged = |fault| {
             let (path, fault) = (self.name().to_owned(), Box::new(fault));
             ImageError::Chunk { path, chunk: which(), range, fault }
-        })
+        };
+        let stored = stored.verify(&chunk.expected()).map_err(damaged)?;
+        if chunk.codec != Codec::Composed {
+            let raw = tools.decompress(chunk.codec, stored.as_ref(), chunk.raw_bytes).map_err(damaged)?;
+            return Ok((raw, stored));
+        }
+        let misplaced = FormatError::MisplacedComposed { part: Part::Chunk { range: chunk.range } };
+        let named = self.superblock.base.ok_or(misplaced).map_err(damaged)?;
+        let composed = Composed::decode(chunk, stored.as_ref(), &named).map_err(damaged)?;
+        let base = self.base().ok_or_else(|| self.needs_base(named))?;
+        let mut raw = vec![0; chunk.raw_bytes as usize];
+        composed.own_into(tools, &mut raw).map_err(damaged)?;
+        let names = || (self.name().to_owned(), which(), base.image().name().to_owned());
+        read_base(&**base, &composed, &mut raw).map_err(|cause| {
+            let ((path, chunk, base), cause) = (names(), Box::new(cause));
+            ImageError::Base { path, chunk, range, base, cause }
+        })?;
+        composed.check(&raw).map_err(|fault| {
+            let ((path, chunk, base), fault) = (names(), Box::new(fault));
+            ImageError::BaseContent { path, chunk, range, base, fault }
+        })?;
+        Ok((raw, stored))
     }
 
     /// The bytes of the file that hold these contiguous hot chunks.
@@ -490,6 +549,20 @@ impl Image {
         let last = self.hot.chunk(chunks.end - 1).1;
         ByteRange::new(first.offset, last.end() - first.offset)
     }
+}
+
+/// Fills in the blocks of a window that lie on its base.
+fn read_base(base: &dyn BaseDisk, composed: &Composed<'_>, mut window: &mut [u8]) -> Result<(), ImageError> {
+    let mut at = 0;
+    let mut runs = Vec::new();
+    for run in composed.base_runs() {
+        let from = u64::from(run.block_in_window) * BLOCK_BYTES;
+        let (_, rest) = window.split_at_mut(to_usize(from - at));
+        let (buffer, rest) = rest.split_at_mut(to_usize(run.blocks.bytes()));
+        runs.push((run.blocks.start, buffer));
+        (window, at) = (rest, from + run.blocks.bytes());
+    }
+    base.read(&mut runs)
 }
 
 fn check_superblock(store: &dyn Store, bytes: Unverified<&[u8]>) -> Result<Superblock, FormatError> {

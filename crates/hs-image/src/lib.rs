@@ -8,6 +8,7 @@
 #![cfg_attr(not(test), deny(clippy::cast_possible_truncation))]
 
 mod allocation;
+mod base;
 mod begun;
 mod blocks;
 mod cold;
@@ -22,15 +23,17 @@ mod open_options;
 mod progress;
 mod splitter;
 mod verify;
+mod windows;
 
 pub use allocation::Allocation;
+pub use base::{BaseDisk, OpenBase, ReadBase, UseBase};
 pub use begun::{ChunkReceiver, PageReceiver};
 pub use blocks::Blocks;
 pub use error::ImageError;
 pub use fill::{FillReport, fill_cache};
 pub use head::{Head, HeadMessage, HeadReceiver};
 pub use hot_map::HotPlace;
-pub use hs_format::{Codec, Decompressor, FileKind, Hint, ImageDigest, WindowRef};
+pub use hs_format::{BaseRef, Codec, Decompressor, FileKind, Hint, ImageDigest, WindowRef};
 pub use image::{Image, Stored, StreamEvent};
 pub use index_pages::{DecodedPage, IndexPage, IndexPages, StoredPage};
 pub use kept_chunks::ChunkPlace;

@@ -6,7 +6,7 @@ use std::sync::Arc;
 use hs_format::{ImageDigest, Superblock, Unverified};
 use hs_store::{DiskCache, Store};
 
-use crate::{ImageError, SUPERBLOCK_BYTES};
+use crate::{ImageError, SUPERBLOCK_BYTES, UseBase};
 
 /// Called with the name of an image that was opened.
 pub type Opened = Arc<dyn Fn(ImageDigest) + Send + Sync>;
@@ -20,6 +20,8 @@ pub struct OpenOptions {
     pub cache: Option<Arc<DiskCache>>,
     /// Is told the name when it is known.
     pub opened: Option<Opened>,
+    /// Where its base comes from, if it has one.
+    pub base: UseBase,
 }
 
 impl fmt::Debug for OpenOptions {

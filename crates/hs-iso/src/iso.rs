@@ -172,7 +172,7 @@ fn kernel(spec: &IsoSpec, tree: &Path, work: &Path, bar: &Bar) -> anyhow::Result
         None => SystemPlace::Image(Box::new(spec.source.clone())),
     };
     let mut needed = vec![work.to_owned(), live.clone()];
-    needed.extend(hs_start::remote::place_here(&spec.source));
+    needed.extend(hs_start::remote::places_here(&spec.source));
     let system = System::open(&place, &needed)?;
     let version = system.kernel_version()?;
     initrd::make(&system, &version, &live, &spec.initrd_kind, &tree.join("boot/initrd.img"))?;
@@ -201,7 +201,9 @@ fn place_image(spec: &IsoSpec, image: &Path, bar: &Bar) -> anyhow::Result<()> {
         "an image at an address: download it first, or boot from the address itself (docs/LIVE.md)",
     )?;
     // Opening it tells a file that is none.
-    open_image(&spec.source)?;
+    if open_image(&spec.source)?.superblock().base.is_some() {
+        bail!("{}: some of its blocks lie on another disk, which the medium would not have", file.display());
+    }
     bar.spin("copying the image");
     std::fs::copy(file, image).map(drop).with_context(|| format!("copy {}", file.display()))
 }

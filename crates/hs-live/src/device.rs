@@ -8,6 +8,7 @@ use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
 
 use anyhow::Context;
+use rustix::io::Errno;
 use rustix::mount::MountFlags;
 
 use crate::words::DeviceName;
@@ -18,14 +19,9 @@ const LOOK: Duration = Duration::from_millis(20);
 const ASK_AGAIN: Duration = Duration::from_millis(500);
 /// When a person is told what is waited for.
 const SAY_AFTER: Duration = Duration::from_secs(8);
-/// How long udev may take to examine a device. It reads two dozen places of it, and on a disc a prefetch
-/// between them costs a seek for each.
-const UDEV_PATIENCE: Duration = Duration::from_secs(3);
-/// What udev notes of a device in the end, when it has looked for file systems: a drive is noted before its
-/// disc.
-const WHAT_IT_HOLDS: [&str; 2] = ["E:ID_FS_TYPE=", "E:ID_PART_TABLE_TYPE="];
-/// Where its program lies, if it is there at all.
-const UDEV: [&str; 3] = ["/usr/lib/systemd/systemd-udevd", "/lib/systemd/systemd-udevd", "/sbin/udevd"];
+/// How long another program may hold a device for itself: udev's cdrom_id does for a moment, each time that a
+/// drive has something to say.
+const HELD: Duration = Duration::from_secs(5);
 /// Devices that hold no medium of ours: memory and what others have set up.
 const NO_MEDIA: [&str; 4] = ["ram", "loop", "zram", "fd"];
 
@@ -45,6 +41,10 @@ pub struct FoundDevice {
     pub path: PathBuf,
     /// The driver of its file system.
     pub file_system: &'static str,
+    /// The label and the UUID of that, as blkid(8) writes them.
+    pub label: String,
+    /// See `label`.
+    pub uuid: String,
 }
 
 /// Waits, at most `patience`, until `accept` takes one of the devices of this name. It is asked when the
@@ -60,7 +60,7 @@ pub fn wait_for<T>(
     mut accept: impl FnMut(&[FoundDevice]) -> anyhow::Result<T>,
 ) -> anyhow::Result<T> {
     let began = Instant::now();
-    let mut seen = SeenDevices::new();
+    let mut seen = SeenDevices::default();
     let (mut first, mut asked) = (None::<Instant>, Vec::new());
     let (mut refused, mut has_said) = (None, false);
     loop {
@@ -93,32 +93,13 @@ pub fn wait_for<T>(
 }
 
 /// The devices that were read.
-struct SeenDevices {
-    read: BTreeMap<PathBuf, Result<Option<Contents>, Instant>>,
-    /// When those appeared that udev still examines.
-    examined: BTreeMap<PathBuf, Instant>,
-    has_udev: bool,
-}
+#[derive(Default)]
+struct SeenDevices(BTreeMap<PathBuf, Result<Option<Contents>, Instant>>);
 
 impl SeenDevices {
-    fn new() -> Self {
-        let has_udev = UDEV.iter().any(|program| Path::new(program).exists());
-        Self { read: BTreeMap::new(), examined: BTreeMap::new(), has_udev }
-    }
-
-    /// Whether udev has come to its end with a device, or is not to be waited for any longer.
-    fn is_free(&mut self, path: &Path, entry: &Path) -> bool {
-        let number = std::fs::read_to_string(entry.join("dev")).unwrap_or_default();
-        let noted = Path::new("/run/udev/data").join(format!("b{}", number.trim()));
-        let noted = std::fs::read_to_string(noted).unwrap_or_default();
-        let is_examined = WHAT_IT_HOLDS.iter().any(|property| noted.contains(property));
-        let appeared = *self.examined.entry(path.to_owned()).or_insert_with(Instant::now);
-        !self.has_udev || is_examined || appeared.elapsed() >= UDEV_PATIENCE
-    }
-
     fn look(&mut self) {
         // Another medium may come under a name that was free again.
-        self.read.retain(|path, _| path.exists());
+        self.0.retain(|path, _| path.exists());
         for entry in std::fs::read_dir("/sys/class/block").into_iter().flatten().flatten() {
             let name = entry.file_name();
             let Some(name) = name.to_str() else { continue };
@@ -127,16 +108,14 @@ impl SeenDevices {
             if !is_medium || !path.exists() {
                 continue;
             }
-            let before = self.read.get(&path).map(|read| read.as_ref().map(|_| ()).map_err(|at| *at));
+            let before = self.0.get(&path).map(|read| read.as_ref().map(|_| ()).map_err(|at| *at));
             match before {
                 Some(Ok(_)) => continue,
                 Some(Err(at)) if at.elapsed() < ASK_AGAIN => continue,
-                Some(Err(_)) => {}
-                None if self.is_free(&path, &entry.path()) => {}
-                None => continue,
+                Some(Err(_)) | None => {}
             }
             let read = File::open(&path).and_then(|device| Contents::read(&device));
-            self.read.insert(path, read.map_err(|_| Instant::now()));
+            self.0.insert(path, read.map_err(|_| Instant::now()));
         }
     }
 
@@ -148,9 +127,12 @@ impl SeenDevices {
                 wanted == path || wanted.canonicalize().is_ok_and(|wanted| wanted == path)
             }
         };
-        let all = self.read.iter().filter_map(|(path, read)| Some((path, read.as_ref().ok()?.as_ref()?)));
+        let all = self.0.iter().filter_map(|(path, read)| Some((path, read.as_ref().ok()?.as_ref()?)));
         all.filter(|(path, contents)| matches(path, contents))
-            .map(|(path, contents)| FoundDevice { path: path.clone(), file_system: contents.file_system })
+            .map(|(path, contents)| {
+                let Contents { file_system, label, uuid } = contents.clone();
+                FoundDevice { path: path.clone(), file_system, label, uuid }
+            })
             .collect()
     }
 
@@ -163,9 +145,9 @@ impl SeenDevices {
             };
             format!("{} ({what})", path.display())
         };
-        match self.read.is_empty() {
+        match self.0.is_empty() {
             true => "the kernel shows no disk at all: is its driver in the initramfs?".to_owned(),
-            false => format!("seen: {}", self.read.iter().map(one).collect::<Vec<_>>().join(", ")),
+            false => format!("seen: {}", self.0.iter().map(one).collect::<Vec<_>>().join(", ")),
         }
     }
 }
@@ -223,7 +205,8 @@ fn uuid_of(bytes: &[u8]) -> String {
     [&hex[..8], &hex[8..12], &hex[12..16], &hex[16..20], &hex[20..]].join("-")
 }
 
-/// Mounts what is on a device at `target`: read-only for an image, with writes for an overlay.
+/// Mounts what is on a device at `target`: read-only for an image, with writes for an overlay. A device that
+/// another program holds is waited for.
 ///
 /// # Errors
 /// When the kernel has no driver, or refuses the medium.
@@ -231,9 +214,18 @@ pub fn mount(found: &FoundDevice, target: &Path, writable: bool) -> anyhow::Resu
     std::fs::create_dir_all(target).with_context(|| format!("make {}", target.display()))?;
     let mut flags = MountFlags::NODEV | MountFlags::NOSUID;
     flags.set(MountFlags::RDONLY, !writable);
-    rustix::mount::mount(&found.path, target, found.file_system, flags, None).with_context(|| {
-        format!("mount {} from {} at {}", found.file_system, found.path.display(), target.display())
-    })
+    let began = Instant::now();
+    loop {
+        match rustix::mount::mount(&found.path, target, found.file_system, flags, None) {
+            Err(Errno::BUSY) if began.elapsed() < HELD => std::thread::sleep(LOOK),
+            mounted => {
+                return mounted.with_context(|| {
+                    let (file_system, device) = (found.file_system, found.path.display());
+                    format!("mount {file_system} from {device} at {}", target.display())
+                });
+            }
+        }
+    }
 }
 
 #[cfg(test)]

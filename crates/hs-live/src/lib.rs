@@ -25,6 +25,7 @@ pub mod overlay;
 pub mod private_root;
 pub mod root;
 pub mod server;
+pub mod udev_rules;
 pub mod verify;
 pub mod words;
 

@@ -10,7 +10,7 @@ use std::process::ExitCode;
 
 use anyhow::{Context, bail};
 use hs_live::root::Outcome;
-use hs_live::{BASE, keeper, root, server};
+use hs_live::{BASE, keeper, root, server, udev_rules};
 use hs_output::log_output;
 use hs_service::own_arguments;
 
@@ -18,7 +18,7 @@ const HELP: &str = "\
 The root of a machine that boots from a headstart image. Scripts of the initramfs call it.
 
 Usage: headstart-live root NEW_ROOT    mount the root that /proc/cmdline names at NEW_ROOT
-       headstart-live asked            exit code 0 when /proc/cmdline has root=headstart:…
+       headstart-live asked            exit code 0 when /proc/cmdline has root=headstart:…; before udev runs
        headstart-live --version
 
 Words of the kernel's command line (docs/LIVE.md):
@@ -67,12 +67,7 @@ fn run(arguments: &[OsString]) -> anyhow::Result<ExitCode> {
                 Outcome::Verified => ExitCode::from(VERIFIED),
             })
         }
-        ("asked", []) => Ok(
-            match command_line()?.split_ascii_whitespace().any(|word| word.starts_with("root=headstart:")) {
-                true => ExitCode::SUCCESS,
-                false => ExitCode::FAILURE,
-            },
-        ),
+        ("asked", []) => Ok(asked(&command_line()?)),
         ("--help" | "-h" | "help", _) => {
             hs_output::show::line(HELP.trim_end());
             Ok(ExitCode::SUCCESS)
@@ -82,6 +77,21 @@ fn run(arguments: &[OsString]) -> anyhow::Result<ExitCode> {
             Ok(ExitCode::SUCCESS)
         }
         _ => bail!("not understood; headstart-live --help lists what is"),
+    }
+}
+
+/// Whether the root is ours. Where it is on a medium, udev, which runs next, is not to read that.
+fn asked(command_line: &str) -> ExitCode {
+    let place = command_line.split_ascii_whitespace().find_map(|word| word.strip_prefix("root=headstart:"));
+    match place {
+        Some(place) => {
+            // systemd asks again when it reads its units again.
+            if !place.contains("://") && !Path::new(BASE).exists() {
+                udev_rules::examine_nothing();
+            }
+            ExitCode::SUCCESS
+        }
+        None => ExitCode::FAILURE,
     }
 }
 

@@ -10,7 +10,7 @@ use rustix::mount::{UnmountFlags, unmount};
 
 use crate::device::{self, FoundDevice};
 use crate::words::{DeviceName, RootPlace, Words};
-use crate::{keeper, overlay, private_root, server, verify};
+use crate::{keeper, overlay, private_root, server, udev_rules, verify};
 
 /// What came of it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -34,7 +34,9 @@ pub fn mount(base: &Path, new_root: &Path, command_line: &str) -> anyhow::Result
     let (image, on_medium) = match &words.place {
         RootPlace::Address(address) => (address.clone(), None),
         RootPlace::Device { name, trust } => {
-            let digest = on_device(base, name, trust, &words)?;
+            let found = on_device(base, name, trust, &words);
+            let (found, digest) = found.inspect_err(|_| udev_rules::examine_everything())?;
+            udev_rules::name_medium(&found);
             (format!("{}{}{trust}", private_root::MEDIUM, words.image_path), Some(digest))
         }
     };
@@ -70,19 +72,19 @@ pub fn mount(base: &Path, new_root: &Path, command_line: &str) -> anyhow::Result
 /// How long other devices of the same name may take to appear, where nothing says which image is meant.
 const SETTLE: Duration = Duration::from_secs(1);
 
-/// Waits for the device, and mounts its file system. Gives the digest of the image.
+/// Waits for the device, and mounts its file system. Gives it, and the digest of the image.
 pub(crate) fn on_device(
     base: &Path,
     name: &DeviceName,
     trust: &str,
     words: &Words,
-) -> anyhow::Result<String> {
+) -> anyhow::Result<(FoundDevice, String)> {
     let settle = if trust.is_empty() { SETTLE } else { Duration::ZERO };
     let (found, digest) = device::wait_for(name, words.wait, settle, |candidates| {
         choose(base, candidates, name, trust, words)
     })?;
     device::mount(&found, &medium(base), false)?;
-    Ok(digest)
+    Ok((found, digest))
 }
 
 pub(crate) fn medium(base: &Path) -> PathBuf {

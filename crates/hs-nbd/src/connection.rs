@@ -383,15 +383,20 @@ impl Unread {
         Self { reading, client, next: offset, end, step, first: true, in_turn: !whole && !reply.structured }
     }
 
-    /// All parts are handed to the reader, or not wanted any more.
+    /// All parts are handed to the reader, and answered if nothing else may be sent before; or they are not
+    /// wanted any more.
     fn is_over(&self) -> bool {
-        self.next == self.end || self.reading.has_failed()
+        let submitted = self.next == self.end;
+        submitted && (!self.in_turn || self.reading.is_answered()) || self.reading.has_failed()
     }
 
     /// Hands the next part to the reader; false when there is no room for it.
     fn submit_next(&mut self, outgoing: &Outgoing, export: &Export) -> bool {
         if self.is_over() {
             return true;
+        }
+        if self.next == self.end {
+            return false;
         }
         let requests = usize::from(!self.first);
         if self.in_turn && outgoing.under_way() != (Hold { bytes: 0, requests }) {

@@ -467,6 +467,11 @@ impl Reading {
         Part { reading: Arc::clone(self), offset, len, first, answered: false }
     }
 
+    /// All parts were answered: what is sent from now on comes behind them.
+    pub(super) fn is_answered(&self) -> bool {
+        self.parts_left.load(Relaxed) == 0
+    }
+
     /// The client got an error instead of any data, so the other parts are not wanted.
     pub(super) fn has_failed(&self) -> bool {
         self.failed.load(Relaxed)

@@ -10,7 +10,8 @@ use anyhow::{Context, bail};
 use hs_disk::Watch;
 use hs_fuse::{Abort, ServedImage};
 use hs_guest::jail;
-use hs_serve::{FileAccess, Prefetching, ServeConfig};
+use hs_image::{BaseDisk, OpenOptions, UseBase};
+use hs_serve::{FileAccess, Prefetching, ServeConfig, ServedDisk};
 use hs_start::boot;
 use hs_start::medium;
 use hs_start::on_medium::OnMedium;
@@ -61,10 +62,21 @@ impl ShownMemory {
             hot_disk_read_ahead_kib: read_ahead_kib,
             ..on_medium.config(&config)
         };
+        // It is the disk of the guest, which the snapshot names.
+        let image = OpenOptions { base: UseBase::Later, ..config.image };
+        let config = ServeConfig { image, ..config };
         let faults = Faults::before(spec.watch.clone());
         let (store, watch) = (Arc::clone(&on_medium.store), Some(Arc::clone(&faults) as Arc<dyn Watch>));
         let served = ServedImage::start(store, folder, &config, watch)?;
         Ok(Self { file: folder.join("disk.img"), name, served: Some((served, on_medium)), faults })
+    }
+
+    /// Pages that the disk of the guest has too come from there.
+    pub(crate) fn use_base(&self, disk: &Arc<ServedDisk>) -> anyhow::Result<()> {
+        match &self.served {
+            Some((served, _)) => Ok(served.disk().image().use_base(Arc::clone(disk) as Arc<dyn BaseDisk>)?),
+            None => Ok(()),
+        }
     }
 
     /// The medium of the image, unless the file is shown already.

@@ -33,7 +33,8 @@ pub fn record(mut spec: ResumeSpec) -> anyhow::Result<Recorded> {
     spec.disk_watch = Some(of_disk.clone());
     spec.prefetches = false;
     let outcome = resume(&spec)?;
-    let snapshot = profile(&spec, &spec.snapshot, &of_snapshot, &outcome)?;
+    let with_disk = spec.snapshot.clone().with_base(&outcome.disk);
+    let snapshot = profile(&spec, &with_disk, &of_snapshot, &outcome)?;
     let disk = profile(&spec, &outcome.disk, &of_disk, &outcome)?;
     Ok(Recorded { snapshot, disk, outcome })
 }

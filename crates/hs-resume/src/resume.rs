@@ -31,7 +31,7 @@ use hs_start::boot::{self, Log, NbdDisk};
 use hs_start::image::ImageSource;
 use hs_start::medium::{self, Damage};
 use hs_start::on_medium::OnMedium;
-use hs_start::remote::place_here;
+use hs_start::remote::places_here;
 use hs_start::start::{self, PrefetchLimits};
 use hs_start::summary::Summary;
 use hs_store::Snapshot;
@@ -122,15 +122,16 @@ pub fn resume(spec: &ResumeSpec) -> anyhow::Result<Outcome> {
     memory.abort().iter().for_each(|abort| guard.watch(abort));
     let outcome = (|| {
         let description = describe(&memory)?;
-        if spec.warm {
-            boot::read_whole(&memory.file)?;
-            began = Instant::now();
-        }
         let disk = match early {
             Some(disk) => disk?,
             None => OpenDisk::open(spec, beside(&spec.snapshot, &description)?, &disk_folder)?,
         };
         disk.check(spec, &description)?;
+        memory.use_base(disk.shown.disk())?;
+        if spec.warm {
+            boot::read_whole(&memory.file)?;
+            began = Instant::now();
+        }
         let media = Media::of(memory.served().map(|(_, on_medium)| on_medium), &disk.on_medium, spec.warm);
         let sockets = work.folder("monitor")?;
         let socket = MonitorSocket::listen(sockets.join("socket"))?;
@@ -192,7 +193,7 @@ pub fn resume(spec: &ResumeSpec) -> anyhow::Result<Outcome> {
 /// Files that are opened while the guest starts, or afterwards.
 fn needed(spec: &ResumeSpec) -> Vec<PathBuf> {
     let images = [Some(&spec.snapshot), spec.disk.as_ref()].into_iter().flatten();
-    let mut needed: Vec<PathBuf> = images.filter_map(place_here).collect();
+    let mut needed: Vec<PathBuf> = images.flat_map(places_here).collect();
     needed.extend([spec.program.clone(), std::env::temp_dir()]);
     needed
 }

@@ -4,12 +4,15 @@ use std::fs::{File, Permissions};
 use std::io::{self, Seek, SeekFrom};
 use std::os::unix::fs::{FileExt, OpenOptionsExt, PermissionsExt};
 use std::path::{Path, PathBuf};
+use std::sync::Arc;
 
 use anyhow::{Context, ensure};
-use hs_build::BuildOptions;
 use hs_build::source::{Source, SourceOptions};
+use hs_build::{BaseBlocks, BuildOptions};
 use hs_image::Image;
 use hs_start::boot::{SaveGuest, SavedParts};
+use hs_start::image::ImageSource;
+use hs_start::open::open_image;
 use hs_units::BLOCK_BYTES;
 use rustix::fs::OFlags;
 
@@ -26,14 +29,28 @@ const WINDOW_BYTES: u64 = 16 << 10;
 pub struct Saver {
     output: PathBuf,
     disk_name: String,
+    base: Option<ImageSource>,
 }
 
 impl Saver {
     /// Writes to `output`, which appears when it is complete. `disk_name` is the file name of the image that
-    /// the guest is booted from.
+    /// the guest is booted from. Pages that `base`, the same image, has on its disk are not stored.
     #[must_use]
-    pub const fn new(output: PathBuf, disk_name: String) -> Self {
-        Self { output, disk_name }
+    pub const fn new(output: PathBuf, disk_name: String, base: Option<ImageSource>) -> Self {
+        Self { output, disk_name, base }
+    }
+
+    /// What the disk has, unless the snapshot is to be whole. The image is opened anew: that of the guest has
+    /// been closed, and its medium may be an emulated one.
+    fn base_blocks(&self) -> anyhow::Result<Option<Arc<BaseBlocks>>> {
+        let Some(base) = &self.base else { return Ok(None) };
+        let disk = open_image(base)?;
+        if disk.superblock().base.is_some() {
+            log::info!("{} has a base itself: the whole snapshot is stored", disk.name());
+            return Ok(None);
+        }
+        let threads = BuildOptions::default().threads;
+        Ok(Some(Arc::new(BaseBlocks::read(&disk, threads, &|_| {})?)))
     }
 }
 
@@ -60,10 +77,15 @@ impl SaveGuest for Saver {
             state,
             overlay,
         };
-        let end = length(&memory)?.next_multiple_of(BLOCK_BYTES);
+        // In a window of its own, which is read before the disk is known.
+        let end = length(&memory)?.next_multiple_of(WINDOW_BYTES);
         memory.write_all_at(&description.encode()?, end).context("write the description of the guest")?;
         let source = Source::open(&parts.memory_file, &SourceOptions::default(), &|_| {})?;
-        let build = BuildOptions { window_bytes: WINDOW_BYTES, ..BuildOptions::default() };
+        let base = self.base_blocks().unwrap_or_else(|error| {
+            log::warn!("{error:#}: the whole snapshot is stored");
+            None
+        });
+        let build = BuildOptions { window_bytes: WINDOW_BYTES, base, ..BuildOptions::default() };
         hs_build::build(&source, &self.output, &build, &|_| {})?;
         std::fs::set_permissions(&self.output, Permissions::from_mode(MODE))
             .with_context(|| format!("protect {}", self.output.display()))

@@ -4,7 +4,6 @@ use std::net::TcpListener;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::path::Path;
 use std::sync::Arc;
-use std::time::Duration;
 
 use anyhow::Context;
 use hs_http::{HttpPage, HttpServeOptions, HttpServer};
@@ -276,7 +275,9 @@ impl MetricsSocket {
         let socket = self.as_fd().try_clone_to_owned();
         socket
             .map_err(anyhow::Error::from)
-            .and_then(|socket| Ok(HttpServer::start(Vec::new(), vec![page], vec![socket], limits())?))
+            .and_then(|socket| {
+                Ok(HttpServer::start(Vec::new(), vec![page], vec![socket], HttpServeOptions::for_a_few())?)
+            })
             .context("listen for Prometheus")
     }
 }
@@ -284,19 +285,6 @@ impl MetricsSocket {
 /// The path in `unix:PATH`.
 pub fn path_of(address: &str) -> Option<&Path> {
     address.strip_prefix("unix:").map(Path::new)
-}
-
-/// Prometheus has one connection, and a person another: a few are enough, and none of them needs much time.
-fn limits() -> HttpServeOptions {
-    HttpServeOptions {
-        most_connections: 16,
-        most_connections_of_client: 16,
-        most_answers_of_client: 8,
-        head_patience: Duration::from_secs(5),
-        answer_patience: Duration::from_secs(5),
-        end_patience: Duration::from_secs(1),
-        ..HttpServeOptions::default()
-    }
 }
 
 /// The socket that a server that died had, or one at `address`, if figures are wanted. The supervisor keeps

@@ -10,6 +10,7 @@
 
 mod choice;
 mod consoles;
+mod first_program;
 mod guest_read_ahead;
 mod identity;
 mod nbd_disk;
@@ -30,6 +31,7 @@ use hs_disk::Watch;
 use hs_fuse::Abort;
 use hs_fuse::{ServedFile, ServedImage};
 use hs_guest::console::Console;
+use hs_guest::first_program::FirstProgram;
 use hs_guest::qemu::Drive;
 use hs_guest::uml::{self, Uml};
 use hs_guest::{Guest, GuestError, Launch, jail, uml_trial};
@@ -41,11 +43,12 @@ use hs_store::Snapshot;
 use hs_units::ByteSize;
 use rustix::mount::MountFlags;
 
+use crate::guest_processes::GuestProcesses;
 use crate::image::ImageSource;
 use crate::medium::{self, Damage};
 use crate::on_medium::OnMedium;
-use crate::process_log::ProcessLog;
-use crate::remote::place_here;
+use crate::process_log::{Looking, ProcessLog};
+use crate::remote::places_here;
 use crate::start;
 use crate::summary::{Stage, Summary, seconds};
 use hs_service::ending::{Deadline, Guard};
@@ -181,7 +184,7 @@ pub struct BootSpec {
     pub watch: Option<Arc<dyn Watch>>,
     /// Whether the reads become a profile: then the guest reads nothing ahead that it can leave.
     pub is_recorded: bool,
-    /// Sees which processes of this machine run the guest.
+    /// Sees the guest's processes, or those of this machine that run it where it cannot tell of its own.
     pub processes: Option<Arc<ProcessLog>>,
     /// Saves the guest when it is ready.
     pub save: Option<Arc<dyn SaveGuest>>,
@@ -208,6 +211,7 @@ pub fn boot(spec: &BootSpec) -> anyhow::Result<Booted> {
     mount_memory(&scratch, spec.scratch.0)?;
     let mut machine = Machine::prepare(spec, &work, &scratch, &on_medium)?;
     let obstacle = read_ahead::obstacle(spec)?;
+    let is_watched = first_program::is_watched(spec);
     let folder = work.folder("disk")?;
     let mut began = Instant::now();
     let served = ShownDisk::start(spec, &on_medium, &folder)?;
@@ -223,13 +227,11 @@ pub fn boot(spec: &BootSpec) -> anyhow::Result<Booted> {
             began = Instant::now();
         }
         let before = if spec.warm { on_medium.counters.snapshot() } else { Snapshot::default() };
-        let initramfs = guest_read_ahead_kib.map(|kib| read_ahead::initramfs(spec, kib, file_system));
-        let launch = machine.launch(spec, &served, (&folder, disk_bytes), initramfs)?;
+        let first_program = first_program::of_uml(spec, guest_read_ahead_kib, file_system, is_watched);
+        let launch = machine.launch(spec, &served, (&folder, disk_bytes), (first_program, is_watched))?;
         let mut guest = Guest::start(launch, Console::new(spec.ready.clone()), log.writer())?;
         log::info!("guest started after {:.1?}", began.elapsed());
-        let looking = spec.processes.as_ref().zip(guest.processes());
-        let looking = looking.map(|(log, processes)| log.watch(began, processes)).transpose();
-        let looking = looking.context("look at the processes")?;
+        let (watching, looking) = watch_processes(spec, &mut guest, began)?;
         let mut summary = Summary {
             medium: spec.medium.to_string(),
             image_bytes: on_medium.store.len(),
@@ -271,6 +273,9 @@ pub fn boot(spec: &BootSpec) -> anyhow::Result<Booted> {
         served.close();
         guest.end();
         drop(ending);
+        if let (Some(watching), Some(log)) = (watching, &spec.processes) {
+            watching.end(log);
+        }
         let (ready, saved) = went
             .map_err(|error| explain(&error, lost.clone().or_else(|| on_medium.trouble()), &guest, &log))?;
         if let (Some(save), Some(parts), Some(disk)) = (&spec.save, saved, served.image()) {
@@ -287,9 +292,21 @@ pub fn boot(spec: &BootSpec) -> anyhow::Result<Booted> {
     booted
 }
 
+/// Watches the guest's processes, where it tells of them, and those that run it.
+fn watch_processes(
+    spec: &BootSpec,
+    guest: &mut Guest,
+    began: Instant,
+) -> anyhow::Result<(Option<GuestProcesses>, Option<Looking>)> {
+    let watching = guest.take_watch().map(|line| GuestProcesses::watch(began, line)).transpose()?;
+    let looking = spec.processes.as_ref().zip(guest.processes());
+    let looking = looking.map(|(log, processes)| log.watch(began, processes)).transpose();
+    Ok((watching, looking.context("look at the processes")?))
+}
+
 /// Files that are opened while the guest starts, or afterwards.
 fn needed(spec: &BootSpec) -> Vec<PathBuf> {
-    let mut needed = Vec::from_iter(place_here(&spec.disk.image()));
+    let mut needed = places_here(&spec.disk.image());
     // Where the console of a boot that fails is kept.
     needed.push(std::env::temp_dir());
     needed.extend(spec.save.as_ref().map(|save| save.output().to_owned()));
@@ -337,7 +354,7 @@ impl Machine {
         spec: &BootSpec,
         served: &ShownDisk,
         (folder, disk_bytes): (&Path, u64),
-        initramfs: Option<Vec<u8>>,
+        (first_program, is_watched): (Option<FirstProgram>, bool),
     ) -> anyhow::Result<Launch> {
         let disk = folder.join("disk.img");
         Ok(match self {
@@ -348,7 +365,8 @@ impl Machine {
                 memory_folder: memory_folder.clone(),
                 memory: spec.memory,
                 init: spec.init.clone(),
-                initramfs: initramfs.map(|bytes| written(scratch, &bytes)).transpose()?,
+                initramfs: first_program.map(|program| written(scratch, &program.initramfs())).transpose()?,
+                is_watched,
                 append: spec.append.clone(),
             }
             .launch()?,
@@ -358,7 +376,7 @@ impl Machine {
                     ShownDisk::Image(_) | ShownDisk::Raw(_) => Drive::File(disk.clone()),
                 };
                 let read = |offset, bytes: &mut [u8]| served.read_at(&disk, offset, bytes);
-                on_qemu.launch(spec, (drive, disk_bytes), &mut ReadDisk::new(disk_bytes, read))?
+                on_qemu.launch(spec, (drive, disk_bytes), &mut ReadDisk::new(disk_bytes, read), is_watched)?
             }
         })
     }

@@ -21,9 +21,11 @@ pub struct ImageSource {
     pub remote: RemoteOptions,
 }
 
-/// How remote images are fetched.
+/// What it takes to read an image beside its place: how a remote one is fetched, and its base.
 #[derive(Clone, Debug)]
 pub struct RemoteOptions {
+    /// The image whose disk has some of its blocks.
+    pub base: Option<ImageLocation>,
     /// The network is not used: reads of data that is not cached fail.
     pub offline: bool,
     /// Folder of the disk cache, or `none`.
@@ -45,6 +47,7 @@ const USUAL_READ_TIMEOUT: Duration = Duration::from_secs(60);
 impl Default for RemoteOptions {
     fn default() -> Self {
         Self {
+            base: None,
             offline: false,
             disk_cache: None,
             min_date: None,
@@ -70,6 +73,19 @@ impl ImageSource {
             ImagePlace::File(path) => Some(path),
             ImagePlace::Remote(_) => None,
         }
+    }
+
+    /// The image whose disk has some of its blocks, if one was named. It is fetched in the same way.
+    pub fn base(&self) -> Option<Self> {
+        let image = self.remote.base.clone()?;
+        Some(Self { image, remote: RemoteOptions { base: None, ..self.remote.clone() } })
+    }
+
+    /// The same image with the disk of `base` as its base.
+    #[must_use]
+    pub fn with_base(self, base: &Self) -> Self {
+        let remote = RemoteOptions { base: Some(base.image.clone()), ..self.remote };
+        Self { remote, ..self }
     }
 
     /// For messages: no secrets.

@@ -13,11 +13,13 @@
 //! - [`pinned`], [`server_files`]: what a server of images keeps and opens.
 
 pub mod bad_sectors;
+mod base;
 pub mod boot;
 pub mod cache;
 pub mod channel;
 pub mod environment;
 pub mod fit;
+mod guest_processes;
 pub mod image;
 pub mod location;
 pub mod medium;

@@ -11,6 +11,7 @@ use hs_image::OpenOptions;
 use hs_store::{Count, Emulate, Fault, FileStore, Retry, Store};
 
 use crate::bad_sectors::BadSectors;
+use crate::base;
 use crate::channel;
 use crate::image::ImageSource;
 use crate::location::ImagePlace;
@@ -52,7 +53,11 @@ pub fn open(image: impl Into<ImageSource>, medium: &Medium, damage: &Damage) -> 
         ImagePlace::Remote(_) if *medium != Medium::None || !damage.bad_sectors.is_empty() => {
             bail!("--emulate and --bad-sectors are for files; {} lies elsewhere", image.display())
         }
-        ImagePlace::Remote(address) => return remote::open(&image, address, Purpose::Serve),
+        ImagePlace::Remote(address) => {
+            let mut on_medium = remote::open(&image, address, Purpose::Serve)?;
+            on_medium.image.base = base::served(&image, medium);
+            return Ok(on_medium);
+        }
     };
     let file = Arc::new(FileStore::open(path)?);
     for bad in &damage.bad_sectors {
@@ -70,7 +75,8 @@ pub fn open(image: impl Into<ImageSource>, medium: &Medium, damage: &Damage) -> 
     let counters = counted.counters();
     let retry = Retry::new(counted);
     let retries = retry.counters();
-    let options = OpenOptions { name: image.image.name(), ..OpenOptions::default() };
+    let base = base::served(&image, medium);
+    let options = OpenOptions { name: image.image.name(), base, ..OpenOptions::default() };
     Ok(OnMedium { store: Arc::new(retry), counters, retries, image: options })
 }
 

@@ -9,6 +9,7 @@ use hs_device::Medium;
 use hs_image::{FileKind, Image};
 use hs_trace::Profile;
 
+use crate::base;
 use crate::channel;
 use crate::image::ImageSource;
 use crate::location::ImagePlace;
@@ -18,10 +19,11 @@ use crate::remote::{self, Purpose};
 /// Opens an image on its real medium.
 pub fn open_image(image: impl Into<ImageSource>) -> anyhow::Result<Image> {
     let image = channel::resolve(&image.into())?;
-    let on_medium = match &image.image.place {
+    let mut on_medium = match &image.image.place {
         ImagePlace::File(_) => medium::open(&image, &Medium::None, &Damage::default())?,
         ImagePlace::Remote(address) => remote::open(&image, address, Purpose::Look)?,
     };
+    on_medium.image.base = base::looked_at(&image);
     Ok(Image::open_as(on_medium.store, &on_medium.image)?)
 }
 

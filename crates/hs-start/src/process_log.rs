@@ -14,8 +14,8 @@ const EVERY: Duration = Duration::from_millis(20);
 /// So many looks are one figure of processor time, which the kernel tells in hundredths of a second.
 const LOOKS_A_FIGURE: u32 = 5;
 /// Processes and figures beyond these are not kept.
-const MOST_PROCESSES: usize = 10_000;
-const MOST_FIGURES: usize = 100_000;
+pub(crate) const MOST_PROCESSES: usize = 10_000;
+pub(crate) const MOST_FIGURES: usize = 100_000;
 
 /// A process, from the first look that saw it to the last.
 #[derive(Clone, PartialEq, Eq, Debug)]
@@ -83,6 +83,11 @@ impl ProcessLog {
             }
         })?;
         Ok(Looking { stop: Some(stop), thread: Some(thread) })
+    }
+
+    /// These were seen instead.
+    pub(crate) fn replace(&self, lives: Vec<ProcessLife>, used: Vec<CpuUse>) {
+        *self.0.lock() = Sightings { lives, used, ..Sightings::default() };
     }
 
     /// Processes in the order in which they were seen, and the use of processors over time.

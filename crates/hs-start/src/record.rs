@@ -19,7 +19,7 @@ use crate::boot::{self, BootDisk, BootSpec, Booted};
 use crate::image::ImageSource;
 use crate::medium::{self, Damage};
 use crate::open::open_image;
-use crate::remote::place_here;
+use crate::remote::places_here;
 use crate::start::{self, Disk, Start, Started};
 
 /// How long the image is waited for when a signal has ended the command that was recorded.
@@ -175,7 +175,7 @@ pub fn digests(image: &Image, profile: &Profile) -> anyhow::Result<Vec<BlockDige
 
 /// Mounts the image once more, from its real medium, and asks the file system where its files lie.
 fn files(image: &ImageSource, profile: &Profile) -> anyhow::Result<Vec<FileUse>> {
-    let work = Workdir::new(place_here(image).as_slice())?;
+    let work = Workdir::new(&places_here(image))?;
     let on_medium = medium::open(image, &Medium::None, &Damage::default())?;
     let mut config = ServeConfig { prefetching: Prefetching::Off, ..ServeConfig::default() };
     if image.file().is_none() {

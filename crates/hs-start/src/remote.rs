@@ -131,12 +131,12 @@ fn close_to_others(folder: &CacheFolder) {
     }
 }
 
-/// Where this machine has an image: the file, or the folder of its cached chunks.
-pub fn place_here(image: &ImageSource) -> Option<PathBuf> {
-    match image.file() {
-        Some(path) => Some(path.to_owned()),
-        None => CacheFolder::of(image.remote.disk_cache.as_deref()).map(|folder| folder.path().to_owned()),
-    }
+/// Where this machine has an image and its base: the files, or the folder of their cached chunks.
+pub fn places_here(image: &ImageSource) -> Vec<PathBuf> {
+    let cached =
+        || CacheFolder::of(image.remote.disk_cache.as_deref()).map(|folder| folder.path().to_owned());
+    let place = |image: &ImageSource| image.file().map(Path::to_owned).or_else(cached);
+    [place(image), image.base().as_ref().and_then(place)].into_iter().flatten().collect()
 }
 
 /// The logins of the user who runs this.
@@ -215,7 +215,12 @@ pub fn open(image: &ImageSource, address: &Address, purpose: Purpose) -> anyhow:
     Ok(OnMedium {
         counters: store.counters(),
         retries: store.retries(),
-        image: OpenOptions { name: wanted.or(name), cache, opened: Some(Arc::new(opened)) },
+        image: OpenOptions {
+            name: wanted.or(name),
+            cache,
+            opened: Some(Arc::new(opened)),
+            ..OpenOptions::default()
+        },
         store: Arc::new(store),
     })
 }
@@ -267,7 +272,7 @@ fn offline(
     Ok(OnMedium {
         counters: store.counters(),
         retries: Arc::<RetryCounters>::default(),
-        image: OpenOptions { name: Some(name), cache: Some(cache), opened: None },
+        image: OpenOptions { name: Some(name), cache: Some(cache), ..OpenOptions::default() },
         store: Arc::new(store) as Arc<dyn Store>,
     })
 }

@@ -1,5 +1,6 @@
 //! The files that a server of images has business with.
 
+use std::borrow::Cow;
 use std::path::{Path, PathBuf};
 
 use hs_remote::Address;
@@ -39,15 +40,16 @@ pub enum Origin {
 }
 
 impl Origin {
-    /// Of this image.
+    /// Of this image and its base, whichever takes more.
     pub fn of(image: &ImageSource) -> Self {
-        match (&image.image.place, &image.image.trust) {
+        let of_base = image.base().map_or(Self::File, |base| Self::of(&base));
+        of_base.max(match (&image.image.place, &image.image.trust) {
             // A signature may say that the image lies anywhere.
             (_, Some(Trust::Keys(_))) => Self::WithLogins,
             (ImagePlace::Remote(Address::Web(_)), _) => Self::Web,
             (ImagePlace::Remote(_), _) => Self::WithLogins,
             (ImagePlace::File(_), _) => Self::File,
-        }
+        })
     }
 }
 
@@ -55,7 +57,10 @@ impl Origin {
 pub fn of_images<'a>(images: impl IntoIterator<Item = &'a ImageSource>) -> Files {
     let mut files = Files { read: OF_ALL.map(PathBuf::from).to_vec(), ..Files::default() };
     files.written.extend(RunFolder::offered().map(|folder| folder.path().to_owned()));
-    for image in images {
+    let bases =
+        |image: &'a ImageSource| std::iter::once(Cow::Borrowed(image)).chain(image.base().map(Cow::Owned));
+    for image in images.into_iter().flat_map(bases) {
+        let image = &*image;
         let origin = Origin::of(image);
         if let Some(path) = image.file() {
             files.read.push(path.to_owned());

@@ -29,7 +29,7 @@ use crate::medium::{self, Damage};
 use crate::on_medium::OnMedium;
 use crate::process_log::ProcessLog;
 use crate::ready_line;
-use crate::remote::place_here;
+use crate::remote::places_here;
 use crate::summary::{Summary, seconds};
 use hs_service::ending::{Deadline, EndRequest, Guard, was_told};
 use hs_service::memory::peak_rss_bytes;
@@ -317,10 +317,10 @@ fn hear_of(told: &EndRequest, mounted: &Mounted, on_medium: Option<&OnMedium>) {
 fn mount(spec: &Start, on_medium: Option<&OnMedium>) -> anyhow::Result<Mounted> {
     let mut guard = Guard::start();
     let needed = match &spec.disk {
-        Disk::Image { image, .. } => place_here(image),
-        Disk::Foreign { path } | Disk::Directory { path } => Some(path.clone()),
+        Disk::Image { image, .. } => places_here(image),
+        Disk::Foreign { path } | Disk::Directory { path } => vec![path.clone()],
     };
-    let work = Workdir::new(needed.as_slice())?;
+    let work = Workdir::new(&needed)?;
     let (served, fs, lower) = match (&spec.disk, on_medium) {
         (Disk::Image { config, .. }, Some(on_medium)) => {
             let disk = work.folder("disk")?;

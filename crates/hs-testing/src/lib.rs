@@ -10,6 +10,7 @@
 mod harness;
 mod machine;
 mod noise;
+mod typescript;
 mod units;
 
 use std::ffi::OsStr;
@@ -20,6 +21,8 @@ use std::thread;
 pub use harness::{Test, run_in_order};
 pub use machine::machine_has;
 pub use noise::noise;
+pub use ts_rs;
+pub use typescript::check_typescript;
 pub use units::decimal_units;
 
 /// How a line begins that names a skipped test.

@@ -26,17 +26,33 @@ export const seek: ViewSpec = {
     const by = categories(context, options.colour!);
     const most = runs.reduce((top, run) => Math.max(top, topOf(context, run)), 1);
     const panels: Panel[] = [];
-    for (const [name, belongs] of GROUPS) {
-      const groups = runs.map((run) => context.chosenOf(run).filter((i) => belongs(run.requests!.kind[i]!)));
-      if (groups.every((group) => group.length === 0)) continue;
+    const grouped = runs.map((run) => groupsOf(context, run));
+    GROUPS.forEach(([name], group) => {
+      if (grouped.every((groups) => groups[group]!.length === 0)) return;
       runs.forEach((run, index) => {
-        panels.push(panel(context, run, name, groups[index]!, by, most, width));
+        panels.push(panel(context, run, name, grouped[index]![group]!, by, most, width));
       });
-    }
+    });
     if (panels.length === 0) return "No request passes the filter.";
     return { panels, legend: by.legend, below: [], table: () => requestTable(context, runs) };
   },
 };
+
+/** The chosen requests of each group. */
+function groupsOf(context: Context, run: Run): Uint32Array[] {
+  const { kind } = run.requests!;
+  const chosen = context.chosenOf(run);
+  const groupOf = Uint8Array.from(KINDS, (_, each) => GROUPS.findIndex(([, belongs]) => belongs(each)));
+  const counts = GROUPS.map(() => 0);
+  for (const i of chosen) counts[groupOf[kind[i]!]!]!++;
+  const groups = counts.map((count) => new Uint32Array(count));
+  const filled = GROUPS.map(() => 0);
+  for (const i of chosen) {
+    const group = groupOf[kind[i]!]!;
+    groups[group]![filled[group]!++] = i;
+  }
+  return groups;
+}
 
 function topOf(context: Context, run: Run): number {
   let top = 0;
@@ -78,7 +94,7 @@ function panel(
     yOf: (i) => requests.block[i]! * BLOCK_BYTES,
     category: (i) => by.of(requests, i),
     marks: [],
-    unit: chosen.some((i) => requests.part[i]) ? "runs of blocks" : "requests",
+    unit: chosen.some((i) => requests.part[i] === 1) ? "runs of blocks" : "requests",
     names: (category) => by.legend.find((item) => item.category === category)?.text ?? "",
     place: (x, address) => {
       if (Number.isNaN(address)) return text.seconds(x);

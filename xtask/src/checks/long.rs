@@ -1,6 +1,6 @@
 //! What takes too long for every change, and `make test-long` runs.
 
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::process::Command;
 
 use super::{Outcome, Step, Tally, cargo, programs};
@@ -15,6 +15,7 @@ pub(crate) const LONG: &[Step] = &[
     ("kills", |root| cli(root, "kills::", "KILLS", "100")),
     ("mutants", |root| mutants::check(root)),
     ("packages", |root| Outcome::of(Command::new(root.join("scripts/test-deb.sh")).current_dir(root))),
+    ("live-build", live_build),
     ("demo", demo),
 ];
 
@@ -65,13 +66,28 @@ fn cli(root: &Path, filter: &str, variable: &str, count: &str) -> Outcome {
     Outcome::Tests(tally)
 }
 
-fn demo(root: &Path) -> Outcome {
+/// The program as people get it; what became of the build otherwise.
+fn released(root: &Path) -> Result<PathBuf, Outcome> {
     let built = Outcome::of(cargo::command(root).args(["build", "--release", "--locked", "-p", "headstart"]));
     if !matches!(built, Outcome::Passed) {
-        return built;
+        return Err(built);
     }
     let target = std::env::var_os("CARGO_TARGET_DIR").map_or_else(|| root.join("target"), Into::into);
+    Ok(target.join("release/headstart"))
+}
+
+fn live_build(root: &Path) -> Outcome {
+    match released(root) {
+        Ok(program) => Outcome::of(Command::new(root.join("scripts/test-live-build.sh")).arg(program)),
+        Err(failed) => failed,
+    }
+}
+
+fn demo(root: &Path) -> Outcome {
+    let program = match released(root) {
+        Ok(program) => program,
+        Err(failed) => return failed,
+    };
     let out = root.join("demo-out");
-    let mut demo = Command::new(target.join("release/headstart"));
-    Outcome::of(demo.args(["demo", "--repeats", "1", "--out"]).arg(out).current_dir(root))
+    Outcome::of(Command::new(program).args(["demo", "--repeats", "1", "--out"]).arg(out).current_dir(root))
 }

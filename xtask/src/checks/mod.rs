@@ -82,8 +82,11 @@ struct Ended<'a> {
 
 /// What is said at the end; its last line is the sum. Whether nothing has failed.
 fn summary(results: &[Ended<'_>]) -> (String, bool) {
-    let mut said = String::from("== summary\n");
     let mut all = Tally::default();
+    let outputs = results.iter().flat_map(|ended| &ended.tally.output);
+    // Here as well, since the log of a whole run is long and may be cut.
+    let mut said: String = outputs.map(|line| format!("{line}\n")).collect();
+    said += "== summary\n";
     for Ended { name, took, tally } in results {
         let word = if tally.failed.is_empty() { "passed" } else { "FAILED" };
         said += &format!("{word}  {name:<10} {tally} in {} s\n", took.as_secs());
@@ -106,14 +109,15 @@ mod tests {
     #[test]
     fn the_last_line_sums_up_and_a_step_that_failed_hides_no_other() {
         let ended = |name, tally| Ended { name, took: Duration::from_secs(3), tally };
-        let tests = Tally { passed: 7, failed: vec!["engine::a".into()], ..Tally::default() };
+        let (failed, output) = (vec!["engine::a".into()], vec!["it is 3".into()]);
+        let tests = Tally { passed: 7, failed, output, ..Tally::default() };
         let results = [
             ended("format", Outcome::Failed("exit status: 1".into()).tally("format")),
             ended("tests", tests),
             ended("tidy", Outcome::Passed.tally("tidy")),
         ];
         let (said, all_passed) = summary(&results);
-        assert!(!all_passed);
+        assert!(!all_passed && said.starts_with("it is 3\n== summary\n"), "{said}");
         assert_eq!(said.lines().last(), Some("8 passed, 2 failed, 0 skipped"), "{said}");
         assert!(said.contains("FAILED: format: exit status: 1\nFAILED: engine::a\n"), "{said}");
         let (said, all_passed) = summary(&results[2..]);

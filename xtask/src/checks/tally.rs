@@ -9,6 +9,8 @@ pub(crate) struct Tally {
     pub(crate) passed: usize,
     /// Names.
     pub(crate) failed: Vec<String>,
+    /// What failed tests printed, without stack traces.
+    pub(crate) output: Vec<String>,
     /// Names and reasons.
     pub(crate) skipped: Vec<String>,
     /// The same of tests that passed without a part of what they test.
@@ -19,6 +21,7 @@ impl Tally {
     pub(crate) fn add(&mut self, other: &Self) {
         self.passed += other.passed;
         self.failed.extend_from_slice(&other.failed);
+        self.output.extend_from_slice(&other.output);
         self.skipped.extend_from_slice(&other.skipped);
         self.partly.extend_from_slice(&other.partly);
     }
@@ -31,6 +34,10 @@ impl fmt::Display for Tally {
     }
 }
 
+/// Of what a failed test printed so much is repeated at the end.
+const OUTPUT_LINES: usize = 40;
+const OUTPUT_WIDTH: usize = 1000;
+
 /// What one program says while it runs, line by line.
 #[derive(Debug, Default)]
 pub(super) struct Lines {
@@ -39,6 +46,9 @@ pub(super) struct Lines {
     failed: usize,
     ignored: usize,
     names_failed: Vec<String>,
+    output: Vec<String>,
+    /// The output of a failed test is being read; so many of its lines are kept.
+    in_output: Option<usize>,
     skipped: Vec<String>,
     partly: Vec<String>,
 }
@@ -46,6 +56,7 @@ pub(super) struct Lines {
 impl Lines {
     /// Takes in a line. False when it sums up, which is left to the summary of all.
     pub(super) fn take(&mut self, line: &str) -> bool {
+        self.keep_output(line);
         if let Some(result) = line.strip_prefix("test result: ") {
             self.passed += counted(result, "passed");
             self.failed += counted(result, "failed");
@@ -64,6 +75,20 @@ impl Lines {
         true
     }
 
+    /// Keeps what a failed test printed, which comes under a head of its own when all tests have ended.
+    fn keep_output(&mut self, line: &str) {
+        if line.starts_with("---- ") && line.ends_with(" stdout ----") {
+            self.in_output = Some(0);
+        } else if line == "failures:" {
+            self.in_output = None;
+        }
+        let Some(kept) = &mut self.in_output else { return };
+        if *kept < OUTPUT_LINES && !line.is_empty() && !is_of_a_stack(line) {
+            *kept += 1;
+            self.output.push(line.chars().take(OUTPUT_WIDTH).collect());
+        }
+    }
+
     /// What it all was, of a program of this name that ended well or not.
     pub(super) fn tally(mut self, program: &str, ended_well: bool) -> Tally {
         // A test may say of several things that they are missing. Without threads of their own all tests are
@@ -80,8 +105,17 @@ impl Lines {
             failed.push(format!("{program}: it did not end well"));
         }
         let passed = (self.passed + self.ignored).saturating_sub(self.skipped.len());
-        Tally { passed, failed, skipped: of_program(self.skipped), partly: of_program(self.partly) }
+        let output = self.output;
+        Tally { passed, failed, output, skipped: of_program(self.skipped), partly: of_program(self.partly) }
     }
+}
+
+/// A line of a stack trace: `  12: a::b` or `   at a.rs:1`.
+fn is_of_a_stack(line: &str) -> bool {
+    let words = line.trim_start();
+    let number = words.split_once(": ").map_or("", |(number, _)| number);
+    let is_frame = !number.is_empty() && number.bytes().all(|byte| byte.is_ascii_digit());
+    words.len() < line.len() && (is_frame || words.starts_with("at ")) || line == "stack backtrace:"
 }
 
 /// The number before a word, as in `ok. 3 passed; 0 failed`.
@@ -119,6 +153,22 @@ mod tests {
         assert_eq!(tally.skipped, ["cli: a::c: mounting needs root", "cli: marked as ignored"]);
         assert_eq!(tally.partly, ["cli: a::b: no xfs"]);
         assert_eq!(tally.to_string(), "11 passed, 0 failed, 2 skipped");
+    }
+
+    #[test]
+    fn what_a_failed_test_printed_is_kept_without_its_stack() {
+        let said = "test a::b ... FAILED\n\nfailures:\n\n---- a::b stdout ----\nmade a file\n\n\
+            thread 'a::b' panicked at a.rs:3:9:\nnot so\nstack backtrace:\n   0: std::panicking\n\
+            \u{20}            at /library/a.rs:1:2\nnote: more\n\n\nfailures:\n    a::b\n";
+        let said = tally(said, false);
+        let kept = [
+            "---- a::b stdout ----",
+            "made a file",
+            "thread 'a::b' panicked at a.rs:3:9:",
+            "not so",
+            "note: more",
+        ];
+        assert_eq!(said.output, kept);
     }
 
     #[test]

@@ -96,8 +96,8 @@ pub(crate) struct Boot {
     /// prefetch off.
     #[arg(long, value_name = "P")]
     pub record: Option<PathBuf>,
-    /// Write the guest's reads, what was prefetched, and the processes of the VMM to FILE as CSV, for
-    /// `headstart report`.
+    /// Write the guest's reads, what was prefetched, and the guest's processes to FILE as CSV, for `headstart
+    /// report`.
     #[arg(long, value_name = "FILE", hide_short_help = true)]
     pub trace: Option<PathBuf>,
     /// Save the guest when it is ready into FILE, a snapshot from which `resume` lets it go on. QEMU only.
@@ -105,6 +105,10 @@ pub(crate) struct Boot {
     /// The snapshot has the guest's memory, with all keys and passwords in it.
     #[arg(long, value_name = "FILE", conflicts_with_all = ["warm", "record"])]
     pub snapshot_out: Option<PathBuf>,
+    /// Store the whole snapshot. By default pages that the disk has too are not stored again, if the disk is
+    /// a file: commands that read such a snapshot need the disk as its --base.
+    #[arg(long, requires = "snapshot_out", hide_short_help = true)]
+    pub no_base: bool,
     /// Do not prefetch: fetch only what is read.
     #[arg(long, help_heading = "Prefetch and cache", hide_short_help = true)]
     pub no_prefetch: bool,

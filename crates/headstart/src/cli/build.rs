@@ -3,6 +3,7 @@
 use std::path::PathBuf;
 
 use clap::Args;
+use hs_start::location::ImageLocation;
 use hs_units::ByteSize;
 
 use super::codec::{CodecLevel, DEFAULT_CODEC, parse_codec};
@@ -29,6 +30,10 @@ pub(crate) struct Build {
     /// reads of single blocks slower.
     #[arg(long, value_name = "SIZE", default_value = "128K", value_parser = parse_window, hide_short_help = true)]
     pub window: ByteSize,
+    /// Do not store blocks that the disk of this image has (file or address). The image can then be read only
+    /// with that one: give both to each command.
+    #[arg(long, value_name = "BASE", value_parser = super::image::location_parser(), hide_short_help = true)]
+    pub base: Option<ImageLocation>,
     /// Take the file as a raw disk whatever it contains.
     #[arg(long, hide_short_help = true)]
     pub force: bool,

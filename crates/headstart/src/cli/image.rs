@@ -30,9 +30,12 @@ pub(crate) struct ImageFlags {
     pub remote: RemoteValues,
 }
 
-/// How remote images are fetched.
+/// How remote images are fetched, and the base.
 #[derive(Clone, Debug, Args)]
 pub(crate) struct RemoteValues {
+    /// The image that IMAGE was built with as its base (file or address): its disk has some of the blocks.
+    #[arg(long, value_parser = location_parser(), value_name = "BASE", hide_short_help = true)]
+    pub base: Option<ImageLocation>,
     /// Never use the network. Reads of data that is not cached fail.
     #[arg(long, hide_short_help = true, help_heading = "Remote images")]
     pub offline: bool,
@@ -67,11 +70,12 @@ impl From<&ImageArg> for ImageSource {
 
 impl From<RemoteValues> for RemoteOptions {
     fn from(flags: RemoteValues) -> Self {
-        let RemoteValues { offline, disk_cache, min_date, channel_state, read_timeout } = flags;
-        Self { offline, disk_cache, min_date, channel_state, read_timeout, refuses_unnamed: false }
+        let RemoteValues { base, offline, disk_cache, min_date, channel_state, read_timeout } = flags;
+        Self { base, offline, disk_cache, min_date, channel_state, read_timeout, refuses_unnamed: false }
     }
 }
 
-fn location_parser() -> impl TypedValueParser<Value = ImageLocation> {
+/// An address, or else a file.
+pub(crate) fn location_parser() -> impl TypedValueParser<Value = ImageLocation> {
     OsStringValueParser::new().try_map(|word| ImageLocation::parse(&word))
 }

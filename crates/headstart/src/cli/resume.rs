@@ -4,7 +4,6 @@ use std::path::PathBuf;
 use std::time::Duration;
 
 use clap::Args;
-use clap::builder::{OsStringValueParser, TypedValueParser};
 use hs_start::location::ImageLocation;
 use hs_units::ByteSize;
 
@@ -26,7 +25,10 @@ pub(crate) struct Resume {
     #[command(flatten)]
     pub insecure: InsecureFlag,
     /// The image that the guest was booted from. Default: the image of that name beside the snapshot.
-    #[arg(long, value_name = "IMAGE", value_parser = OsStringValueParser::new().try_map(|word| ImageLocation::parse(&word)))]
+    ///
+    /// Pages of the snapshot that are blocks of its disk are read from there. --base is for a disk that has a
+    /// base itself.
+    #[arg(long, value_name = "IMAGE", value_parser = super::image::location_parser())]
     pub disk: Option<ImageLocation>,
     #[command(flatten)]
     pub emulation: EmulationFlags,

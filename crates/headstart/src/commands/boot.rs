@@ -185,5 +185,6 @@ fn saver(
     let word = disk.word();
     let name = word.file_name().unwrap_or(word.as_os_str()).to_string_lossy().into_owned();
     let output = std::path::absolute(output)?;
-    Ok(Some(Arc::new(Saver::new(output, name))))
+    let base = disk.file().filter(|_| !args.no_base).map(|_| disk.clone());
+    Ok(Some(Arc::new(Saver::new(output, name, base))))
 }

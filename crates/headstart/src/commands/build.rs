@@ -2,10 +2,11 @@
 
 use std::num::NonZeroUsize;
 use std::path::Path;
+use std::sync::Arc;
 
 use hs_build::HotPlacement;
 use hs_build::source::{Source, SourceOptions};
-use hs_build::{BuildOptions, BuildReport, OptimizeOptions, OptimizeReport};
+use hs_build::{BaseBlocks, BuildOptions, BuildReport, OptimizeOptions, OptimizeReport};
 use hs_image::Progress;
 use hs_start::progress;
 use serde::Serialize;
@@ -17,6 +18,7 @@ use crate::cli::Build;
 use hs_output::show::{self, Bar};
 use hs_output::whole_file::check_output;
 use hs_start::fit::{Fitted, fit};
+use hs_start::image::{ImageSource, RemoteOptions};
 use hs_start::open::{open_image, read_profiles};
 
 /// The result of a build, as text and as JSON.
@@ -28,6 +30,9 @@ struct Built {
     chunks: u64,
     zero_windows: u64,
     shared_windows: u64,
+    /// Only with a base.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    composed_windows: Option<u64>,
     hot_bytes: u64,
     hot_compressed_bytes: u64,
     /// Only for a medium that is modelled.
@@ -57,6 +62,10 @@ pub(crate) fn run(args: &Build, quiet: bool) -> anyhow::Result<()> {
     (build.codec, build.level) = (args.codec.codec, args.codec.level);
     build.threads = args.threads.unwrap_or(build.threads);
     let show = |progress: Progress| progress::of_image(&bar, progress);
+    if let Some(base) = base(args) {
+        let blocks = BaseBlocks::read(&open_image(&base)?, build.threads, &show)?;
+        build.base = Some(Arc::new(blocks));
+    }
     let report = if profiles.is_empty() {
         hs_build::build(&source, &args.output, &build, &show)?
     } else {
@@ -71,6 +80,11 @@ pub(crate) fn run(args: &Build, quiet: bool) -> anyhow::Result<()> {
     print(&args.output, args.json, &report, None, Vec::new())
 }
 
+/// The image whose blocks are not stored again.
+fn base(args: &Build) -> Option<ImageSource> {
+    Some(ImageSource { image: args.base.clone()?, remote: RemoteOptions::default() })
+}
+
 /// The image of `build` followed by `optimize`, by way of a file that has no name.
 fn build_and_optimize(
     source: &Source,
@@ -80,7 +94,11 @@ fn build_and_optimize(
     show: &(dyn Fn(Progress) + Sync),
 ) -> anyhow::Result<(BuildReport, OptimizeReport, Vec<Fitted>)> {
     let (cold_file, cold) = hs_build::build_unnamed(source, &args.output, build, show)?;
-    let image = open_image(cold_file.path())?;
+    let mut image = ImageSource::from(cold_file.path());
+    if let Some(base) = base(args) {
+        image = image.with_base(&base);
+    }
+    let image = open_image(image)?;
     let fitted = fit(&image, &args.profiles, &mut profiles, args.use_of.min_match, true)?;
     let mut options = OptimizeOptions { threads: threads(args.threads), ..OptimizeOptions::default() };
     options.layout.combine = args.use_of.combine();
@@ -109,6 +127,7 @@ pub(crate) fn print(
         chunks: cold.chunks,
         zero_windows: cold.zero_windows,
         shared_windows: cold.shared_windows,
+        composed_windows: (cold.composed_windows > 0).then_some(cold.composed_windows),
         hot_bytes: hot.map_or(0, |hot| hot.hot_bytes),
         hot_compressed_bytes: hot.map_or(0, |hot| hot.hot_compressed_bytes),
         placement,
@@ -129,6 +148,9 @@ pub(crate) fn print(
         built.zero_windows,
         built.shared_windows
     ));
+    if let Some(windows) = built.composed_windows {
+        show::line(format_args!("{windows} windows have blocks of the base"));
+    }
     if hot.is_some() {
         show::line(format_args!(
             "hot region: {} in {}",

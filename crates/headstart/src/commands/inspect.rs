@@ -102,6 +102,7 @@ fn image(image: &ImageSource, json: bool) -> anyhow::Result<()> {
         ("hot_segments", json!(segments)),
         ("hints", json!(image.hints().count())),
         ("superblock_from_mirror", json!(image.from_mirror())),
+        ("base_digest", json!(superblock.base.map(|base| base.disk_digest.to_string()))),
         ("cold_digest", json!(superblock.cold.root_digest.to_string())),
         ("disk_digest", json!(superblock.disk_digest.to_string())),
         ("image_digest", json!(image.image_digest().to_string())),

@@ -64,6 +64,15 @@ pub(crate) fn little_guest() -> (Scene, String) {
     (scene, image)
 }
 
+/// Processes of the little guest are in a trace of its boot: its init, and programs that were soon over.
+pub(crate) fn assert_has_guests_processes(trace: &str) {
+    let trace = fs::read_to_string(trace).expect("a trace");
+    let lives: Vec<&str> = trace.lines().filter(|line| line.contains(",process,")).collect();
+    let is_there = |name: &str| lives.iter().any(|line| line.contains(&format!("\"{name}\",")));
+    let are_there = ["init", "sync", "headstart-watch"].map(is_there);
+    assert!(are_there == [true; 3] && lives.iter().any(|line| line.contains("\"init\",1,")), "{lives:?}");
+}
+
 const SMALL: [&str; 4] = ["--memory", "64M", "--ready", "^up$"];
 
 /// `headstart boot`, with its temporary files in the scene.

@@ -2,11 +2,10 @@
 
 use std::fs;
 use std::os::unix::fs::MetadataExt;
-use std::process::Command;
 
 use hs_units::Prng;
 
-use crate::scene::{Scene, machine_has, run};
+use crate::scene::{Scene, machine_has, run, tool};
 
 const QEMU_IMG: &str = "/usr/bin/qemu-img";
 const CREATE: &str = "/usr/bin/create_compressed_fs";
@@ -14,13 +13,6 @@ const EXTRACT: &str = "/usr/bin/extract_compressed_fs";
 
 /// `extract_compressed_fs` divides by zero on a file of eight blocks; so disks have 20 and more.
 const BLOCKS: usize = 20 * 16;
-
-/// Runs a program that is not ours, which must succeed.
-fn foreign(program: &str, arguments: &[&str]) {
-    let output = Command::new(program).args(arguments).output().expect("the program starts");
-    let said = String::from_utf8_lossy(&output.stderr);
-    assert!(output.status.success(), "{program} {arguments:?}: {}: {said}", output.status);
-}
 
 /// An image `disk.hsi` of a disk with text, noise and a zero middle, which is also in `disk.raw`.
 fn image(scene: &Scene, blocks: usize) -> Vec<u8> {
@@ -86,11 +78,11 @@ fn foreign_programs_read_our_cloop_and_qcow2() {
         let mut padded = disk.clone();
         padded.resize(disk.len().next_multiple_of(65_536), 0);
         export(&scene, "cloop", &[]);
-        foreign(EXTRACT, &[&scene.arg("cloop"), &scene.arg("extracted")]);
+        tool(EXTRACT, &[&scene.arg("cloop"), &scene.arg("extracted")]);
         assert!(read(&scene, "extracted") == padded, "extract_compressed_fs, {blocks} blocks");
         let convert = |format: &str| {
             let (from, to) = (scene.arg(format), scene.arg("converted"));
-            foreign(QEMU_IMG, &["convert", "-f", format, "-O", "raw", &from, &to]);
+            tool(QEMU_IMG, &["convert", "-f", format, "-O", "raw", &from, &to]);
             read(&scene, "converted")
         };
         assert!(convert("cloop") == padded, "qemu-img on cloop, {blocks} blocks");
@@ -98,7 +90,7 @@ fn foreign_programs_read_our_cloop_and_qcow2() {
             let exported = export(&scene, "qcow2", more);
             let file_bytes = fs::metadata(scene.path("qcow2")).expect("metadata").len();
             assert_eq!(exported["file_bytes"], file_bytes);
-            foreign(QEMU_IMG, &["check", "-f", "qcow2", &scene.arg("qcow2")]);
+            tool(QEMU_IMG, &["check", "-f", "qcow2", &scene.arg("qcow2")]);
             assert!(convert("qcow2") == disk, "qemu-img on qcow2, {blocks} blocks, {more:?}");
         }
     }
@@ -122,11 +114,8 @@ fn a_large_sparse_disk_becomes_a_small_qcow2() {
     for more in [&[][..], &["--compress"]] {
         let exported = export(&scene, "qcow2", more);
         assert!(exported["file_bytes"].as_u64().is_some_and(|bytes| bytes < 2 << 20), "{exported}");
-        foreign(QEMU_IMG, &["check", "-f", "qcow2", &scene.arg("qcow2")]);
-        foreign(
-            QEMU_IMG,
-            &["compare", "-f", "raw", "-F", "qcow2", &scene.arg("disk.raw"), &scene.arg("qcow2")],
-        );
+        tool(QEMU_IMG, &["check", "-f", "qcow2", &scene.arg("qcow2")]);
+        tool(QEMU_IMG, &["compare", "-f", "raw", "-F", "qcow2", &scene.arg("disk.raw"), &scene.arg("qcow2")]);
     }
 }
 
@@ -139,7 +128,7 @@ fn a_cloop_by_foreign_hands_is_imported() {
     image(&scene, BLOCKS);
     for block_bytes in ["65536", "131072", "1024"] {
         let (raw, cloop, hsi) = (scene.arg("disk.raw"), scene.arg("theirs.cloop"), scene.arg("imported.hsi"));
-        foreign(CREATE, &["-q", "-B", block_bytes, &raw, &cloop]);
+        tool(CREATE, &["-q", "-B", block_bytes, &raw, &cloop]);
         let ran = run(["import", &cloop, "-o", &hsi, "--codec", "zlib:9", "--window", "64K"]).ok();
         assert!(ran.stdout.contains("imported.hsi"), "{ran:?}");
         run(["verify", &hsi, "--against", &raw]).ok();

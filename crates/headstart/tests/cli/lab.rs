@@ -3,7 +3,7 @@
 use hs_units::Nanos;
 
 use crate::images::{write_profile, write_timed_profile};
-use crate::scene::{Scene, has_tools, machine_has, run};
+use crate::scene::{Scene, has_tools, machine_has, run, tool};
 
 #[test]
 fn experiments_are_listed() {
@@ -191,12 +191,6 @@ fn what_is_calibrated_is_a_medium_and_untouched() {
     scene.wait_until_clean();
 }
 
-/// Runs a program that must end well.
-fn ran_well(program: &str, arguments: &[&str]) {
-    let output = std::process::Command::new(program).args(arguments).output().expect(program);
-    assert!(output.status.success(), "{program}: {}", String::from_utf8_lossy(&output.stderr));
-}
-
 #[test]
 fn requests_of_a_real_device_are_traced() {
     if !machine_has(&["/dev/loop-control"]) || !has_tools(&["mkfs.ext4", "mount", "umount", "dd"]) {
@@ -207,15 +201,15 @@ fn requests_of_a_real_device_are_traced() {
     let scene = Scene::new();
     let (device, folder) = (scene.arg("device"), scene.folder("mounted"));
     std::fs::File::create(&device).and_then(|file| file.set_len(16 << 20)).unwrap();
-    ran_well("mkfs.ext4", &["-q", &device]);
-    ran_well("mount", &["-o", "loop", &device, &folder]);
+    tool("mkfs.ext4", &["-q", &device]);
+    tool("mount", &["-o", "loop", &device, &folder]);
     let disk = format!("{folder}/disk");
     std::fs::write(&disk, vec![1; 4 << 20]).unwrap();
     std::fs::File::open(&disk).unwrap().sync_all().unwrap();
     let (csv, source) = (scene.arg("requests.csv"), format!("if={disk}"));
     let command = ["dd", &source, "of=/dev/null", "bs=256k", "iflag=direct"];
     let traced = run([&["lab", "trace", &disk, "--csv", &csv, "--json", "--"][..], &command].concat());
-    ran_well("umount", &[&folder]);
+    tool("umount", &[&folder]);
     if traced.code != Some(0) && traced.stderr.contains("cannot be traced") {
         hs_testing::skip(traced.stderr.trim());
         return;

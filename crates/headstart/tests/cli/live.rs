@@ -9,7 +9,7 @@ use std::process::Command;
 use std::sync::OnceLock;
 
 use crate::machine::Machine;
-use crate::scene::{Scene, has_tools, machine_has, run};
+use crate::scene::{Scene, has_tools, machine_has, run, tool};
 use crate::web::{NGINX, Nginx};
 
 /// What making and starting media needs.
@@ -111,7 +111,7 @@ fn make() -> Live {
     let live = file("headstart-live");
     let program = Path::new(env!("CARGO_BIN_EXE_headstart")).with_file_name("headstart-live");
     assert!(program.exists(), "cargo build -p hs-live makes {}", program.display());
-    command("strip", &["-o", &live, &program.display().to_string()]);
+    tool("strip", &["-o", &live, &program.display().to_string()]);
     let image = file("root.hsi");
     run(["build", &root.display().to_string(), "-o", &image, "--codec", "zstd:1"]).ok();
     let iso = |name: &str, more: &[&str]| {
@@ -127,7 +127,7 @@ fn make() -> Live {
     assert!(large["initrd_bytes"].as_u64() > made["initrd_bytes"].as_u64(), "{large} {made}");
     let extract = |medium: &str, from: &str, to: &str| {
         let _ = fs::remove_file(file(to));
-        command("xorriso", &["-osirrox", "on", "-indev", &file(medium), "-extract", from, &file(to)]);
+        tool("xorriso", &["-osirrox", "on", "-indev", &file(medium), "-extract", from, &file(to)]);
     };
     extract("bios.iso", "/boot/vmlinuz", "vmlinuz");
     extract("bios.iso", "/boot/initrd.img", "initrd.img");
@@ -167,16 +167,11 @@ fn authority(root: &Path) {
     fs::create_dir_all(root.join("etc/ssl/certs")).expect("a folder");
     let new = ["req", "-x509", "-newkey", "rsa:2048", "-noenc", "-days", "3650"];
     let its = ["-subj", "/CN=authority", "-keyout", &signs, "-out", &authority];
-    command("openssl", &[&new[..], &its].concat());
+    tool("openssl", &[&new[..], &its].concat());
     let (key, certificate) = (file(KEY), file(CERTIFICATE));
     let whose = ["-subj", "/CN=boot", "-addext", "subjectAltName=IP:10.0.2.2", "-keyout", &key];
     let by = ["-addext", "basicConstraints=critical,CA:FALSE", "-CA", &authority, "-CAkey", &signs];
-    command("openssl", &[&new[..], &whose, &by, &["-out", &certificate]].concat());
-}
-
-fn command(program: &str, arguments: &[&str]) {
-    let output = Command::new(program).args(arguments).output().expect("it starts");
-    assert!(output.status.success(), "{program}: {}", String::from_utf8_lossy(&output.stderr));
+    tool("openssl", &[&new[..], &whose, &by, &["-out", &certificate]].concat());
 }
 
 /// A drive of QEMU's with this file; several have several numbers.
@@ -187,6 +182,15 @@ fn drive(number: u32, file: &str, more: &str) -> [String; 4] {
 
 fn words(drives: &[[String; 4]]) -> Vec<&str> {
     drives.iter().flatten().map(String::as_str).collect()
+}
+
+/// udev was told what the medium holds, and did not read it to find out.
+fn assert_medium_is_named(machine: &mut Machine, device: &str) {
+    let medium = machine.ran("readlink -f /dev/disk/by-label/HEADSTART");
+    assert!(medium.starts_with(device), "{medium}");
+    let noted = machine.ran("udevadm info $(readlink -f /dev/disk/by-label/HEADSTART)");
+    assert!(noted.contains("ID_FS_TYPE=iso9660") && noted.contains("RULES_FLAG=1"), "{noted}");
+    assert!(!noted.contains("ID_PART_TABLE_TYPE="), "{noted}");
 }
 
 #[test]
@@ -200,6 +204,7 @@ fn a_disc_starts_a_debian_that_survives_the_death_of_its_server() {
     let mounts = machine.ran("cat /proc/mounts");
     assert!(mounts.contains("headstart / overlay") && mounts.contains("fuse.headstart"), "{mounts}");
     assert_eq!(machine.ran("systemctl is-system-running --wait").trim(), "running");
+    assert_medium_is_named(&mut machine, "/dev/sr0");
     machine.ran("echo kept in memory >/root/written");
     // Its name tells systemd to leave it alone at shutdown.
     let server = "$(ls /run/headstart | sed -n 's/.sock$//p' | tail -n 1)";
@@ -242,6 +247,7 @@ fn a_stick_starts_a_debian_by_uefi_with_dracut() {
     machine.log_in();
     assert_eq!(machine.ran("systemctl is-system-running --wait").trim(), "running");
     assert!(machine.ran("ls /sys/firmware/efi").contains("systab"));
+    assert_medium_is_named(&mut machine, "/dev/vd");
     assert!(machine.ran("cat /proc/mounts").contains("headstart / overlay"));
     machine.type_line("systemctl poweroff");
     machine.wait_for("Power down");
@@ -451,7 +457,7 @@ fn a_machine_records_its_start_and_the_next_one_is_prefetched() {
     let scene = Scene::new();
     let keep = scene.arg("keep");
     fs::File::create(&keep).and_then(|file| file.set_len(64 << 20)).expect("a disk");
-    command("mkfs.ext4", &["-q", "-L", "KEEP", &keep]);
+    tool("mkfs.ext4", &["-q", "-L", "KEEP", &keep]);
     let record = "headstart.record=LABEL=KEEP headstart.record-for=30";
     let drives = [drive(1, &live.file("bios.iso"), "readonly=on,"), drive(2, &keep, "")];
     let root = format!("root=headstart:LABEL=HEADSTART#{} {record}", live.name);
@@ -460,7 +466,7 @@ fn a_machine_records_its_start_and_the_next_one_is_prefetched() {
     machine.ran("until ls /run/initramfs/headstart/record/*.hsp; do sleep 1; done; sync");
     drop(machine);
     let (profile, fast) = (scene.arg("boot.hsp"), scene.arg("fast.hsi"));
-    command("debugfs", &["-R", &format!("dump headstart-boot.hsp {profile}"), &keep]);
+    tool("debugfs", &["-R", &format!("dump headstart-boot.hsp {profile}"), &keep]);
     let recorded = run(["inspect", &profile, "--json"]).ok().json();
     assert!(recorded["reads"].as_u64() > Some(500) && recorded["files"].as_u64() > Some(50), "{recorded}");
     run(["optimize", &live.file("root.hsi"), "-p", &profile, "-o", &fast, "--codec", "zstd:1"]).ok();
@@ -490,7 +496,7 @@ fn writes_are_kept_with_their_own_image() {
     let scene = Scene::new();
     let keep = scene.arg("keep");
     fs::File::create(&keep).and_then(|file| file.set_len(64 << 20)).expect("a disk");
-    command("mkfs.ext4", &["-q", "-L", "KEEP", &keep]);
+    tool("mkfs.ext4", &["-q", "-L", "KEEP", &keep]);
     let root = format!("root=headstart:LABEL=HEADSTART#{} headstart.overlay=LABEL=KEEP", live.name);
     let drives = [drive(1, &live.file("bios.iso"), "readonly=on,"), drive(2, &keep, "")];
     let mut machine = live.start(&root, &words(&drives));

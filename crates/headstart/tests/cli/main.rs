@@ -4,6 +4,7 @@ mod addresses;
 mod attacks;
 mod background_fill;
 mod bad_sectors;
+mod bases;
 mod boots;
 mod cache;
 mod channels;

@@ -10,7 +10,7 @@ use serde_json::Value;
 
 use crate::images::write_profile;
 use crate::mounts::unmount_by;
-use crate::scene::{PATIENCE, Ran, Running, Scene, has_tools, headstart, machine_has, run, wait_until};
+use crate::scene::{PATIENCE, Running, Scene, has_tools, headstart, machine_has, run, tool, wait_until};
 use crate::supervised::{kill, served_again};
 
 /// A server on a socket of the scene, once it listens.
@@ -29,11 +29,6 @@ pub(crate) fn serve(scene: &Scene, arguments: &[&str]) -> Running {
 
 fn uri(scene: &Scene, export: &str) -> String {
     format!("nbd+unix:///{export}?socket={}", scene.arg("socket"))
-}
-
-/// Another program's run, which must end well.
-pub(crate) fn tool(name: &str, arguments: &[&str]) -> Ran {
-    Ran::from(Command::new(name).args(arguments).output().expect("the program starts")).ok()
 }
 
 pub(crate) fn end(serving: Running) -> String {

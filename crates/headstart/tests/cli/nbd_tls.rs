@@ -3,8 +3,8 @@
 use std::fs;
 use std::process::{Command, Output};
 
-use crate::nbd::{end, holed, serve, tool};
-use crate::scene::{Running, Scene, has_tools, run};
+use crate::nbd::{end, holed, serve};
+use crate::scene::{Running, Scene, has_tools, run, tool};
 
 /// Everything that these tests need.
 const TOOLS: &[&str] = &["certtool", "nbdinfo", "nbdcopy", "qemu-img"];

@@ -4,8 +4,8 @@ use hs_units::Nanos;
 use serde_json::Value;
 
 use crate::images::write_timed_profile;
-use crate::nbd::{end, serve, tool};
-use crate::scene::{Running, Scene, has_tools, run, wait_until};
+use crate::nbd::{end, serve};
+use crate::scene::{Running, Scene, has_tools, run, tool, wait_until};
 
 /// Blocks that the recorded start needed at once, and an hour later.
 const AT_ONCE: u64 = 600;

@@ -6,8 +6,8 @@ use std::os::unix::fs::symlink;
 use rustix::process::Signal;
 
 use crate::boots::{
-    assert_is_given_up, assert_nothing_is_in_tmp, assert_nothing_is_left_after, boot, kept_console,
-    little_guest,
+    assert_has_guests_processes, assert_is_given_up, assert_nothing_is_in_tmp, assert_nothing_is_left_after,
+    boot, kept_console, little_guest,
 };
 use crate::qemu_kernels::{Then, VIRTIO_MODULES, initrd, linux, little_kernel};
 use crate::scene::{Ran, Scene, headstart, machine_has, run};
@@ -106,11 +106,14 @@ fn the_disks_own_kernel_boots_from_a_virtio_disk() {
     let said = || fs::read_to_string(scene.path("console")).expect("the console");
 
     // The kernel is read as a boot loader would, by way of the image.
-    let ran = boot(&scene, &scene.arg("own.hsi"), &flags).ok();
+    let trace = scene.arg("trace.csv");
+    let ran = boot(&scene, &scene.arg("own.hsi"), &[&flags[..], &["--trace", &trace]].concat()).ok();
     assert!(said().contains("EXT4-fs (vda)"), "{}", said());
+    assert_has_guests_processes(&trace);
     let summary = ran.json();
     assert!(summary["demand_bytes"].as_u64() > Some(10 << 20), "{ran:?}");
-    assert_eq!(summary["stages"][0]["name"], "kernel", "{summary}");
+    let stages = summary["stages"].as_array().expect("stages");
+    assert!(stages[0]["name"] == "kernel" && stages[1]["name"] == "initramfs", "{summary}");
     assert!(summary["stages"][0]["at_s"].as_f64() < summary["ready_s"].as_f64(), "{summary}");
     // A raw disk, from the page cache.
     boot(&scene, &raw, &[&flags[..], &["--warm"]].concat()).ok();

@@ -10,19 +10,10 @@ use serde_json::Value;
 use crate::boots::assert_nothing_is_in_tmp;
 use crate::faulty_server::{FaultyServer, Identity};
 use crate::mounts::umount;
-use crate::resumes::{ASK, resume, saved};
+use crate::resumes::{ASK, exported, resume, saved};
 use crate::scene::{Running, Scene, headstart, mount, run, wait_until};
 use crate::service::server_of;
 use crate::supervised::kill;
-
-/// The raw disk of the snapshot, and where its description begins.
-fn exported(scene: &Scene) -> (fs::File, u64) {
-    let raw = scene.arg("saved.raw");
-    run(["export", &scene.arg("saved.hsi"), "-o", &raw, "--format", "raw"]).ok();
-    let file = fs::File::options().read(true).write(true).open(&raw).expect("the disk");
-    let at = file.metadata().expect("there").len() - BLOCK_BYTES;
-    (file, at)
-}
 
 fn description(file: &fs::File, at: u64) -> Value {
     let mut block = vec![0; BLOCK_BYTES as usize];
@@ -133,7 +124,7 @@ fn a_store_that_stalls_in_the_middle_ends_the_guest_with_a_message() {
 fn a_server_that_cannot_be_replaced_ends_its_guests() {
     let Some(scene) = saved() else { return };
     let (dir, disk, console) = (scene.folder("dir"), scene.arg("guest.hsi"), scene.arg("console"));
-    mount(&scene, &[&scene.arg("saved.hsi"), &dir, "--mode", "0666"]).ok();
+    mount(&scene, &[&scene.arg("saved.hsi"), &dir, "--mode", "0666", "--base", &disk]).ok();
     let memory = scene.arg("dir/disk.img");
     // It takes more and more memory, of which each page is a fault.
     let grow = "a=$(cat /fine); while :; do i=$i$a; echo grown; done";
@@ -159,7 +150,7 @@ fn a_server_that_cannot_be_replaced_ends_its_guests() {
 #[test]
 fn several_recorded_resumes_become_one_profile() {
     let Some(scene) = saved() else { return };
-    let snapshot = scene.arg("saved.hsi");
+    let (snapshot, disk) = (scene.arg("saved.hsi"), scene.arg("guest.hsi"));
     let asks = ["busybox sha256sum /fine", "busybox find / -xdev"];
     let profiles = asks.map(|ask| {
         let profile = scene.arg(&format!("{}.hsp", ask.len()));
@@ -170,7 +161,8 @@ fn several_recorded_resumes_become_one_profile() {
     let hot_bytes = |name: &str, profiles: &[&String]| {
         let output = scene.arg(name);
         let flags = profiles.iter().flat_map(|profile| ["-p", profile.as_str()]);
-        run(["optimize", &snapshot, "-o", &output, "--codec", "zstd:1"].into_iter().chain(flags)).ok();
+        let words = ["optimize", &snapshot, "-o", &output, "--codec", "zstd:1", "--base", &disk];
+        run(words.into_iter().chain(flags)).ok();
         let image = run(["inspect", "--json", &output]).ok().json();
         let segments = image["hot_segments"].as_array().expect("segments");
         segments.iter().map(|segment| segment["hot_compressed_bytes"].as_u64().expect("counted")).sum::<u64>()

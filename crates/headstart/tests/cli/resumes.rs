@@ -3,12 +3,13 @@
 use std::fs;
 use std::os::unix::fs::{FileExt, PermissionsExt};
 
+use hs_units::BLOCK_BYTES;
 use rustix::process::Signal;
 
 use crate::boots::{assert_nothing_is_in_tmp, assert_nothing_is_left_after, boot};
 use crate::mounts::umount;
 use crate::qemu_boots::{QEMU, install_kernel, linux_guest};
-use crate::scene::{Ran, Running, Scene, headstart, mount, run};
+use crate::scene::{Ran, Running, Scene, has_tools, headstart, mount, run, tool};
 use crate::service::server_of;
 use crate::supervised::{kill, served_again};
 
@@ -30,19 +31,29 @@ pub(crate) const ASK: [&str; 6] =
 
 /// A scene with `guest.hsi` and `saved.hsi`, a snapshot of its guest.
 pub(crate) fn saved() -> Option<Scene> {
+    let scene = with_guest()?;
+    save(&scene, &scene.arg("saved.hsi"));
+    Some(scene)
+}
+
+/// A scene with `guest.hsi`, the disk of a guest.
+fn with_guest() -> Option<Scene> {
     let (scene, _, kernel) = linux_guest()?;
     install_kernel(&scene, &kernel);
     fs::write(scene.path("root/sbin/init"), INIT).expect("written");
     fs::write(scene.path("root/fine"), "fine words\n".repeat(50_000)).expect("written");
     let image = scene.arg("guest.hsi");
     run(["build", &scene.arg("root"), "-o", &image, "--free", "64M", "--codec", "zstd:1"]).ok();
-    let snapshot = scene.arg("saved.hsi");
-    let flags = [&QEMU[..], &["--ready", "^up$", "--snapshot-out", &snapshot, "--json"]].concat();
-    let ran = boot(&scene, &image, &flags).ok();
-    assert_eq!(ran.json()["snapshot"], snapshot.as_str());
-    assert_eq!(fs::metadata(&snapshot).expect("there").permissions().mode() & 0o777, 0o600);
-    assert_nothing_is_in_tmp(&scene);
     Some(scene)
+}
+
+/// Boots that guest, and saves it when it is ready.
+fn save(scene: &Scene, snapshot: &str) {
+    let flags = [&QEMU[..], &["--ready", "^up$", "--snapshot-out", snapshot, "--json"]].concat();
+    let ran = boot(scene, &scene.arg("guest.hsi"), &flags).ok();
+    assert_eq!(ran.json()["snapshot"], snapshot);
+    assert_eq!(fs::metadata(snapshot).expect("there").permissions().mode() & 0o777, 0o600);
+    assert_nothing_is_in_tmp(scene);
 }
 
 /// A resume with these flags.
@@ -76,8 +87,11 @@ fn a_saved_guest_goes_on_is_recorded_and_prefetched() {
 
     // Laid out by that, the pages come before they are touched.
     let fast = scene.arg("fast.hsi");
-    run(["optimize", &snapshot, "-p", &profile, "-o", &fast, "--codec", "zstd:1"]).ok();
-    run(["verify", &fast]).ok();
+    let disk = scene.arg("guest.hsi");
+    let words = ["optimize", &snapshot, "-p", &profile, "-o", &fast, "--codec", "zstd:1"];
+    run(words).fails(1, &["saved.hsi", "it needs the image with disk digest", "--base"]);
+    run([&words[..], &["--base", &disk]].concat()).ok();
+    run(["verify", &fast, "--base", &disk]).ok();
     let medium = [&flags[..], &["--emulate", "flat-10ms-25mbs"]].concat();
     let asked = |snapshot: &str| {
         let summary = resume(&scene, snapshot, &medium).ok().json();
@@ -91,13 +105,50 @@ fn a_saved_guest_goes_on_is_recorded_and_prefetched() {
     assert_nothing_is_in_tmp(&scene);
 }
 
+#[test]
+fn a_snapshot_in_an_encrypted_folder_is_resumed_from_there() {
+    if !has_tools(&["gocryptfs"]) {
+        return;
+    }
+    let Some(scene) = with_guest() else { return };
+    let (stored, shown, disk) = (scene.folder("stored"), scene.folder("shown"), scene.arg("guest.hsi"));
+    let password = ["-q", "-extpass", "echo pw123"];
+    tool("gocryptfs", &[&password[..], &["-init", "-scryptn", "10", &stored]].concat());
+    tool("gocryptfs", &[&password[..], &[&stored, &shown]].concat());
+    let snapshot = scene.arg("shown/saved.hsi");
+    save(&scene, &snapshot);
+    resume(&scene, &snapshot, &[&ASK[..], &["--disk", &disk]].concat()).ok();
+    // Nothing of what the image consists of is in the files that are stored.
+    let image = fs::read(&snapshot).expect("the snapshot");
+    let contents = fs::read_dir(&stored).expect("a folder").map(|entry| entry.expect("an entry").path());
+    let contents: Vec<Vec<u8>> = contents.map(|path| fs::read(path).expect("a file")).collect();
+    assert!(contents.iter().any(|content| content.len() > image.len()), "it is stored there");
+    for place in (0..image.len() - 16).step_by(image.len() / 50) {
+        let sample = &image[place..place + 16];
+        if sample.iter().any(|byte| *byte != 0) {
+            let holds = |content: &Vec<u8>| content.windows(16).any(|found| found == sample);
+            assert!(!contents.iter().any(holds), "{place}");
+        }
+    }
+    umount(&shown);
+    resume(&scene, &snapshot, &ASK).fails(1, &["saved.hsi", "No such file"]);
+    scene.wait_until_clean();
+    assert_nothing_is_in_tmp(&scene);
+}
+
+/// The raw disk of the snapshot, and where its description begins.
+pub(crate) fn exported(scene: &Scene) -> (fs::File, u64) {
+    let (snapshot, disk, raw) = (scene.arg("saved.hsi"), scene.arg("guest.hsi"), scene.arg("saved.raw"));
+    run(["export", &snapshot, "-o", &raw, "--format", "raw", "--base", &disk]).ok();
+    let file = fs::File::options().read(true).write(true).open(&raw).expect("the disk");
+    let at = file.metadata().expect("there").len() - BLOCK_BYTES;
+    (file, at)
+}
+
 /// The snapshot with another description.
 fn with_description(scene: &Scene, change: impl Fn(&str) -> String) -> String {
-    let raw = scene.arg("saved.raw");
-    run(["export", &scene.arg("saved.hsi"), "-o", &raw, "--format", "raw"]).ok();
-    let file = fs::File::options().read(true).write(true).open(&raw).expect("the disk");
-    let at = file.metadata().expect("there").len() - 4096;
-    let mut block = vec![0; 4096];
+    let (file, at) = exported(scene);
+    let mut block = vec![0; BLOCK_BYTES as usize];
     file.read_exact_at(&mut block, at).expect("read");
     let length = u32::from_le_bytes(block[8..12].try_into().expect("four")) as usize;
     let json = change(std::str::from_utf8(&block[12..12 + length]).expect("text"));
@@ -106,7 +157,7 @@ fn with_description(scene: &Scene, change: impl Fn(&str) -> String) -> String {
     block[12..12 + json.len()].copy_from_slice(json.as_bytes());
     file.write_all_at(&block, at).expect("written");
     let output = scene.arg("changed.hsi");
-    run(["build", "--force", &raw, "-o", &output, "--codec", "lz4:0"]).ok();
+    run(["build", "--force", &scene.arg("saved.raw"), "-o", &output, "--codec", "lz4:0"]).ok();
     output
 }
 
@@ -159,7 +210,7 @@ fn what_does_not_fit_together_is_refused() {
 #[test]
 fn a_changed_snapshot_is_refused() {
     let Some(scene) = saved() else { return };
-    let snapshot = scene.arg("saved.hsi");
+    let (snapshot, disk) = (scene.arg("saved.hsi"), scene.arg("guest.hsi"));
     let whole = fs::read(&snapshot).expect("the snapshot");
     let name = run(["inspect", "--json", &snapshot]).ok().json()["image_digest"].clone();
     let name = name.as_str().expect("a digest").to_owned();
@@ -172,7 +223,10 @@ fn a_changed_snapshot_is_refused() {
         fs::write(&snapshot, &changed).expect("written");
         let ran = resume(&scene, &named, &ASK);
         // A page that is never touched harms nothing.
-        assert!(ran.code == Some(1) || run(["verify", &snapshot]).code == Some(1), "{place}: {ran:?}");
+        assert!(
+            ran.code == Some(1) || run(["verify", &snapshot, "--base", &disk]).code == Some(1),
+            "{place}: {ran:?}"
+        );
         assert!(!ran.stderr.contains("panicked"), "{ran:?}");
     }
 }
@@ -192,7 +246,7 @@ fn however_a_resume_ends_nothing_of_it_is_left() {
 fn guests_of_a_mounted_snapshot_go_on_however_often_its_server_is_killed() {
     let Some(scene) = saved() else { return };
     let (dir, disk) = (scene.folder("dir"), scene.arg("guest.hsi"));
-    mount(&scene, &[&scene.arg("saved.hsi"), &dir, "--mode", "0666"]).ok();
+    mount(&scene, &[&scene.arg("saved.hsi"), &dir, "--mode", "0666", "--base", &disk]).ok();
     let memory = scene.arg("dir/disk.img");
     let resume = || {
         let words = ["resume", &memory, "--disk", &disk, "--json"].into_iter().chain(ASK);
@@ -217,4 +271,46 @@ fn guests_of_a_mounted_snapshot_go_on_however_often_its_server_is_killed() {
     umount(&dir);
     scene.wait_until_clean();
     assert_nothing_is_in_tmp(&scene);
+}
+
+/// The word that the guest says of all its files but those that it makes.
+const SUMS: [&str; 6] = [
+    "--type",
+    "busybox find / -xdev -type f -exec busybox md5sum {} + | busybox sort",
+    "--type",
+    "echo answer $((6*7))",
+    "--ready",
+    "answer 42",
+];
+
+#[test]
+fn pages_that_the_disk_has_are_stored_once() {
+    let Some(scene) = saved() else { return };
+    let (disk, console) = (scene.arg("guest.hsi"), scene.arg("console"));
+    let size = |name: &str| fs::metadata(scene.path(name)).expect("there").len();
+    let inspect = |name: &str| run(["inspect", "--json", &scene.arg(name)]).ok().json();
+    assert_eq!(inspect("saved.hsi")["base_digest"], inspect("guest.hsi")["disk_digest"]);
+    // The same guest, whole.
+    let raw = scene.arg("saved.raw");
+    run(["export", &scene.arg("saved.hsi"), "-o", &raw, "--format", "raw", "--base", &disk]).ok();
+    run(["build", "--force", &raw, "-o", &scene.arg("whole.hsi"), "--window", "16K"]).ok();
+    assert!(inspect("whole.hsi")["base_digest"].is_null());
+    assert!(size("saved.hsi") < size("whole.hsi"), "{} of {}", size("saved.hsi"), size("whole.hsi"));
+    run(["verify", &scene.arg("saved.hsi"), "--base", &disk, "--against", &raw]).ok();
+    // The guest's files are the same through both, from its caches and from its disk.
+    let sums = |snapshot: &str| {
+        resume(&scene, &scene.arg(snapshot), &[&SUMS[..], &["--console", &console]].concat()).ok();
+        let said = fs::read_to_string(&console).expect("the console");
+        let sums = said.lines().filter(|line| line.contains("  /")).map(str::trim_end);
+        sums.map(str::to_owned).collect::<Vec<_>>()
+    };
+    let (saved, whole) = (sums("saved.hsi"), sums("whole.hsi"));
+    assert!(saved.iter().any(|line| line.ends_with("/fine")) && saved == whole, "{saved:?}");
+    // One that was saved whole names no base, and goes on as well.
+    let flags = ["--ready", "^up$", "--snapshot-out", &scene.arg("none.hsi"), "--no-base"];
+    boot(&scene, &disk, &[&QEMU[..], &flags].concat()).ok();
+    assert!(inspect("none.hsi")["base_digest"].is_null());
+    run(["verify", &scene.arg("none.hsi")]).ok();
+    resume(&scene, &scene.arg("none.hsi"), &ASK).ok();
+    scene.wait_until_clean();
 }

@@ -235,6 +235,11 @@ fn tiny_root() -> &'static Path {
     image
 }
 
+/// Another program's run, which must end well.
+pub(crate) fn tool(name: &str, arguments: &[&str]) -> Ran {
+    Ran::from(Command::new(name).args(arguments).output().expect("the program starts")).ok()
+}
+
 /// True when this machine allows mounts, and has all of `files`. Otherwise the test is skipped and says so;
 /// where CI runs it, it fails.
 pub(crate) fn machine_has(files: &[&str]) -> bool {

@@ -8,7 +8,7 @@ use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 use std::sync::OnceLock;
 
-use hs_guest::first_program::FirstProgram;
+use hs_guest::first_program::{FirstProgram, GuestRoot};
 use hs_guest::preload;
 
 use crate::boots::{GUEST, assert_nothing_is_in_tmp, boot, debian, kept_console, little_guest};
@@ -48,7 +48,8 @@ fn on_short_areas(mut command: Command) -> Command {
 
 /// The console of a guest without a disk, whose first program would report that it has none.
 fn said_by_first_program(scene: &Scene, preloads: &[&Path]) -> String {
-    let program = FirstProgram { read_ahead_kib: 0, file_system: "ext4", init: None };
+    let root = GuestRoot { read_ahead_kib: Some(0), file_system: "ext4", init: None };
+    let program = FirstProgram { root: Some(root), watch: None };
     fs::write(scene.path("initramfs"), program.initramfs()).expect("written");
     let words = ["mem=128M", "con0=null,fd:1", "con=null", "ssl=null", "console=tty0", "umid=guest"];
     let ran = Command::new("linux.uml")

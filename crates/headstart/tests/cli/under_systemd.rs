@@ -3,11 +3,10 @@
 use std::fs;
 use std::os::unix::fs::{PermissionsExt, symlink};
 use std::path::{Path, PathBuf};
-use std::process::Command;
 
 use crate::boots::{GUEST, boot, debian};
 use crate::install;
-use crate::scene::{Scene, has_tools, machine_has, run};
+use crate::scene::{Scene, has_tools, machine_has, run, tool};
 
 /// What the guest does once it is up. Each line that it prints is judged by the test; `wait_for` tries for
 /// five minutes.
@@ -84,11 +83,6 @@ fn write(path: &Path, text: &str) {
     fs::write(path, text).expect("written");
 }
 
-fn tool(name: &str, arguments: &[&std::ffi::OsStr]) {
-    let status = Command::new(name).args(arguments).status().expect("it starts");
-    assert!(status.success(), "{name} {arguments:?}");
-}
-
 /// The guest's kernel has these as modules.
 fn module(name: &str) -> Option<PathBuf> {
     let kernels = fs::read_dir("/usr/lib/uml/modules").ok()?.flatten();
@@ -98,9 +92,9 @@ fn module(name: &str) -> Option<PathBuf> {
 /// A Debian with the program installed, as `make install` does it, and its services configured.
 fn image_with_services(scene: &Scene, modules: [PathBuf; 2]) -> String {
     let root = scene.path("root");
-    tool("cp", &["-a".as_ref(), debian().as_ref(), root.as_ref()]);
+    tool("cp", &["-a", debian(), &root.display().to_string()]);
     install::make("install", "/usr/local", &scene.arg("root"));
-    tool("strip", &[root.join("usr/local/bin/headstart").as_ref()]);
+    tool("strip", &[&root.join("usr/local/bin/headstart").display().to_string()]);
     let numbers: String = (0..200_000).map(|number| format!("{number}\n")).collect();
     write(&scene.path("inner/numbers"), &numbers);
     write(&root.join("images/numbers"), &numbers);

@@ -13,7 +13,7 @@ use rustix::mm::{MapFlags, ProtFlags, mmap_anonymous, munmap};
 use rustix::net::{SendAncillaryBuffer, SendAncillaryMessage, SendFlags, sendmsg};
 use rustix::process::{Pid, Signal, kill_process};
 
-use crate::scene::{Running, Scene, machine_has, wait_until};
+use crate::scene::{Running, Scene, machine_has, run, wait_until};
 
 const PAGE: usize = 4096;
 
@@ -125,6 +125,29 @@ fn guests_get_the_right_pages_however_often_their_server_is_killed() {
     drop((first, second));
     let third = Vmm::new(&scene.path("uffd"), disk.len());
     assert!(third.page(7) == &disk[7 * PAGE..8 * PAGE]);
+    running.signal(Signal::TERM);
+    let (status, _, said) = running.end();
+    assert!(status.success(), "{said}");
+}
+
+#[test]
+fn pages_come_from_the_base_too() {
+    if !is_allowed() {
+        return;
+    }
+    let scene = Scene::new();
+    let mut disk = scene.image("base.hsi", 500, 5);
+    disk.rotate_left(7 * PAGE);
+    disk[3 * PAGE..9 * PAGE].fill(3);
+    std::fs::write(scene.path("memory.raw"), &disk).expect("written");
+    let (raw, memory, base) = (scene.arg("memory.raw"), scene.arg("memory.hsi"), scene.arg("base.hsi"));
+    run(["build", "--force", &raw, "-o", &memory, "--window", "16K", "--base", &base]).ok();
+    let running = serve(&scene, &memory, &["--base", &base]);
+    let vmm = Vmm::new(&scene.path("uffd"), disk.len());
+    for (number, expected) in disk.chunks(PAGE).enumerate() {
+        assert!(vmm.page(number) == expected, "page {number}");
+    }
+    drop(vmm);
     running.signal(Signal::TERM);
     let (status, _, said) = running.end();
     assert!(status.success(), "{said}");

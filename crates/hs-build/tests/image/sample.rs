@@ -6,9 +6,11 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 use hs_build::source::{Source, SourceOptions};
-use hs_build::{BuildError, BuildOptions, BuildReport, OptimizeOptions, OptimizeReport};
-use hs_image::{Codec, Image};
-use hs_store::{FileStore, Store};
+use hs_build::{BaseBlocks, BuildError, BuildOptions, BuildReport, OptimizeOptions, OptimizeReport};
+use hs_format::Superblock;
+use hs_format::limits::SUPERBLOCK_BYTES;
+use hs_image::{BaseDisk, Codec, Image, ReadBase};
+use hs_store::{FileStore, MemoryStore, Store};
 use hs_trace::{BlockDigest, FileRun, FileUse, Profile, Read};
 use hs_units::{BLOCK_BYTES, BlockRange, Lba, Nanos, Prng};
 
@@ -70,6 +72,67 @@ impl Bench {
     }
 }
 
+/// Two disks, and an image of each: `base.hsi`, and `child.hsi`, which does not store what the other disk
+/// has.
+pub(crate) struct WithBase {
+    pub(crate) base: Bench,
+    pub(crate) child: Bench,
+    pub(crate) report: BuildReport,
+}
+
+impl WithBase {
+    pub(crate) fn new(base: Vec<u8>, base_window: u64, child: Vec<u8>, options: &BuildOptions) -> Self {
+        let (base, child) = (Bench::new(base), Bench::new(child));
+        base.build("base.hsi", &fast_build(base_window, 1));
+        let blocks = BaseBlocks::read(&open(&base.path("base.hsi")), options.threads, &|_| {}).expect("read");
+        let options = BuildOptions { base: Some(Arc::new(blocks)), ..options.clone() };
+        let report = child.build("child.hsi", &options);
+        Self { base, child, report }
+    }
+
+    /// A store as the base, read directly.
+    pub(crate) fn read_base(store: Arc<dyn Store>) -> Arc<dyn BaseDisk> {
+        Arc::new(ReadBase::new(Image::open(store).expect("an image")))
+    }
+
+    /// A base whose superblock says something else than its author wrote.
+    pub(crate) fn lying_base(mut bytes: Vec<u8>, superblock: &Superblock) -> MemoryStore {
+        for at in [0, bytes.len() - SUPERBLOCK_BYTES] {
+            bytes[at..][..SUPERBLOCK_BYTES].copy_from_slice(&superblock.encode());
+        }
+        MemoryStore::new(bytes).named("lying")
+    }
+
+    /// An image of the child's disk, with its base.
+    pub(crate) fn open(&self, name: &str) -> Arc<Image> {
+        let image = open(&self.child.path(name));
+        let base = FileStore::open(self.base.path("base.hsi")).expect("the base is there");
+        image.use_base(Self::read_base(Arc::new(base))).expect("it is the base");
+        image
+    }
+}
+
+/// A disk of so many blocks, many of which are somewhere on `base`, some of them in a row.
+pub(crate) fn disk_like(prng: &mut Prng, base: &[u8], blocks: u64) -> Vec<u8> {
+    let base_blocks = base.len() as u64 / BLOCK_BYTES;
+    let (mut disk, mut from) = (Vec::new(), 0);
+    for _ in 0..blocks {
+        let mut block = [0; BLOCK];
+        match prng.below(8) {
+            0 => {}
+            1 | 2 => prng.fill(&mut block),
+            3 => block[..BLOCK / 2].fill(prng.below(256) as u8),
+            4 => from = prng.below(base_blocks),
+            _ => from = (from + 1) % base_blocks,
+        }
+        if block == [0; BLOCK] {
+            block.copy_from_slice(&base[from as usize * BLOCK..][..BLOCK]);
+        }
+        disk.extend(block);
+    }
+    disk
+}
+
 pub(crate) fn source(path: &Path) -> Source {
     Source::open(path, &SourceOptions::default(), &|_| {}).expect("a source")
 }
@@ -80,7 +143,7 @@ pub(crate) fn open(path: &Path) -> Arc<Image> {
 
 pub(crate) fn fast_build(window_bytes: u64, threads: usize) -> BuildOptions {
     let threads = NonZeroUsize::new(threads).expect("threads");
-    BuildOptions { window_bytes, codec: Codec::Zstd, level: 1, threads }
+    BuildOptions { window_bytes, codec: Codec::Zstd, level: 1, threads, base: None }
 }
 
 pub(crate) fn hot_options(threads: usize) -> OptimizeOptions {

@@ -52,6 +52,7 @@ impl Scene {
             codec: Codec::Zstd,
             level: 1,
             threads: NonZeroUsize::MIN,
+            base: None,
         };
         hs_build::build(&source, &image, &options, &|_| {}).expect("built");
         Self { folder, disk }

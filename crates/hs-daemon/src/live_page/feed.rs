@@ -186,11 +186,6 @@ impl Feed {
 
 #[cfg(test)]
 mod tests {
-    use std::fmt::Write as _;
-    use std::path::Path;
-
-    use ts_rs::{Config, TS};
-
     use super::*;
 
     #[test]
@@ -204,30 +199,8 @@ mod tests {
 
     #[test]
     fn the_types_of_the_page_are_those_of_the_feed() {
-        let mut text =
-            "// Made from crates/hs-daemon/src/live_page/feed.rs by its test, which compares.\n".to_owned();
-        let config = Config::default();
-        macro_rules! declare {
-            ($($each:ty),* $(,)?) => {
-                $(
-                    text.push('\n');
-                    if let Some(docs) = <$each>::docs() {
-                        text.push_str(&docs);
-                    }
-                    let _ = writeln!(text, "export {}", <$each>::decl(&config));
-                )*
-            };
-        }
-        declare!(Feed, MapFeed, Class, Waits, Prefetch, Clients);
-        let file = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../report-ui/src/live/feed.ts");
-        if std::env::var_os("HEADSTART_WRITE_TYPES").is_some() {
-            std::fs::write(&file, &text).expect("the types can be written");
-        }
-        let found = std::fs::read_to_string(&file).expect("report-ui/src/live/feed.ts is there");
-        assert!(
-            found == text,
-            "{} is old: HEADSTART_WRITE_TYPES=1 cargo test -p hs-daemon writes it",
-            file.display()
-        );
+        let declarations = hs_testing::typescript!(Feed, MapFeed, Class, Waits, Prefetch, Clients);
+        let source = "crates/hs-daemon/src/live_page/feed.rs";
+        hs_testing::check_typescript("report-ui/src/live/feed.ts", source, &declarations);
     }
 }

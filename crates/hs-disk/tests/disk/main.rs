@@ -6,6 +6,7 @@ mod sample;
 #[path = "../served/mod.rs"]
 mod served;
 
+mod bases;
 mod cached;
 mod damage;
 mod errors_log;

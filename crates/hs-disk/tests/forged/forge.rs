@@ -127,6 +127,7 @@ impl Forge {
             disk_digest: disk_digest(&self.disk),
             cold,
             hot: vec![segment],
+            base: None,
             signature: None,
         };
         if let Some(change) = self.change_superblock {
@@ -217,6 +218,7 @@ pub(crate) fn zeros(disk_bytes: u64, window_blocks: u32, windows_per_leaf: u32) 
             distinct_chunks: 0,
         },
         hot: Vec::new(),
+        base: None,
         signature: None,
     };
     [&superblock.encode()[..], &root, &superblock.encode()].concat()

@@ -152,7 +152,7 @@ impl<M: ImageMap> DiskEngine<M> {
         let requester = Requester { client: ClientKey::NONE, class: Class::Fill };
         let chunk = &mut self.table[slot];
         (chunk.place, chunk.raw_bytes) = (place.range, place.raw_bytes);
-        (chunk.early, chunk.from_stream, chunk.requester) = (false, false, requester);
+        (chunk.from_stream, chunk.requester) = (false, requester);
         chunk.stage = Stage::Queued { request };
         self.fetches.background.is_queued = true;
         let purpose = Purpose::Background(slot, most_bytes);
@@ -183,7 +183,7 @@ impl<M: ImageMap> DiskEngine<M> {
             let slot = self.table.enter(ChunkKey::Cold(window));
             let chunk = &mut self.table[slot];
             (chunk.place, chunk.raw_bytes) = (place.range, place.raw_bytes);
-            (chunk.early, chunk.from_stream) = (false, false);
+            chunk.from_stream = false;
             chunk.requester = Requester { client: ClientKey::NONE, class: Class::Fill };
             self.add_member(fetch, slot);
         }

@@ -67,8 +67,8 @@ pub(super) struct Chunk {
     pub decode_ticket: u32,
     /// The stream brings it, or has brought it.
     pub from_stream: bool,
-    /// Its stored bytes came, or were kept, without a read that waited: the medium may do better if they are
-    /// damaged.
+    /// Its stored bytes were asked for, or were kept, without a read that waited: the medium may do better if
+    /// they are damaged.
     pub early: bool,
     /// It is fetched by itself, since a fetch of several failed.
     pub alone: bool,

@@ -39,7 +39,7 @@ impl<M: ImageMap> DiskEngine<M> {
         if let Some(ChunkLocation { range, raw_bytes }) = place {
             (chunk.place, chunk.raw_bytes) = (range, raw_bytes);
         }
-        (chunk.early, chunk.from_stream) = (false, false);
+        chunk.from_stream = false;
         chunk.stage = Stage::Queued { request };
         // Only cold windows merge: hot chunks and pages are asked for one by one, and so is what failed among
         // others.
@@ -94,7 +94,7 @@ impl<M: ImageMap> DiskEngine<M> {
         let request = self.fetches.requests.take();
         let chunk = &mut self.table[slot];
         (chunk.place, chunk.raw_bytes) = (place.range, place.raw_bytes);
-        (chunk.early, chunk.from_stream, chunk.requester) = (false, false, requester);
+        (chunk.from_stream, chunk.requester) = (false, requester);
         chunk.stage = Stage::Queued { request };
         self.enqueue(now, request, requester, place.range, Purpose::Ahead(slot, end));
     }
@@ -177,6 +177,8 @@ impl<M: ImageMap> DiskEngine<M> {
 
     pub(super) fn add_member(&mut self, fetch: u32, slot: u32) {
         let chunk = &mut self.table[slot];
+        // A read that joins it on the way has not asked for it either.
+        chunk.early = matches!(chunk.key, ChunkKey::Cold(_)) && !chunk.is_awaited();
         chunk.stage = Stage::InFlight { fetch };
         let member = FetchChunk { key: chunk.key, range: chunk.place, slot, owned: true, came: false };
         self.fetches.slab[fetch].chunks.push(member);
@@ -247,7 +249,7 @@ impl<M: ImageMap> DiskEngine<M> {
             let slot = self.table.enter(ChunkKey::Cold(window));
             let chunk = &mut self.table[slot];
             (chunk.place, chunk.raw_bytes) = (place.range, place.raw_bytes);
-            (chunk.early, chunk.from_stream) = (false, false);
+            chunk.from_stream = false;
             chunk.requester = Requester { client: ClientKey::NONE, class: Class::Fill };
             self.add_member(fetch, slot);
             self.neighbours.brought(window);

@@ -87,7 +87,7 @@ impl<M: ImageMap> DiskEngine<M> {
             }
             let place = self.map.hot_chunk(number);
             (chunk.place, chunk.raw_bytes) = (place.range, place.raw_bytes);
-            (chunk.from_stream, chunk.early, chunk.delivered) = (true, false, false);
+            (chunk.from_stream, chunk.delivered) = (true, false);
             chunk.stage = Stage::Queued { request };
             brings = true;
             self.joined.retain(|joined| *joined != number);

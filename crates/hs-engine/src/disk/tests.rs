@@ -2,6 +2,7 @@
 
 mod background;
 mod rules;
+mod stream;
 
 use std::collections::{BTreeMap, BTreeSet};
 

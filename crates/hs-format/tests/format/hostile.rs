@@ -90,6 +90,24 @@ fn roots() {
 }
 
 #[test]
+// R31
+fn composed_chunks_without_a_base() {
+    let sample = Sample::small();
+    let leaf = patch(sample.leaf_bytes(0), 12, &[5]);
+    refuses!(decode_leaf(&leaf, 0), MisplacedComposed);
+    let mut superblock = sample.superblock.clone();
+    superblock.base = Some(BaseRef { disk_digest: superblock.disk_digest, disk_bytes: 4096 });
+    let reference = LeafRef::of_encoded(0, &leaf);
+    assert!(ColdLeaf::decode(Unverified::new(&leaf), 0, &reference, &superblock).is_ok());
+    // A hot chunk is never composed: a reader without the base has the hot region.
+    let (mut segment, _) = resealed(&[]);
+    let index = patch(sample.bytes(sample.superblock.hot[0].index), 32 + 16, &[5]);
+    segment.index = ByteRange::new(0, index.len() as u64);
+    segment.index_digest = HotIndex::digest_of(&index);
+    refuses!(HotIndex::decode(Unverified::new(&index), &segment, &superblock), MisplacedComposed);
+}
+
+#[test]
 // R14, R15, R16
 fn leaves() {
     let sample = Sample::small();
@@ -103,7 +121,7 @@ fn leaves() {
     refuses!(decode_leaf(&patch(good, 8, &u32::MAX.to_le_bytes()), 0), Limit, "stored bytes");
     refuses!(decode_leaf(&patch(good, 12, &[1]), 0), Inconsistent, "stored bytes of codec store");
     refuses!(decode_leaf(&patch(good, 12, &[0]), 0), UnknownCodec);
-    refuses!(decode_leaf(&patch(good, 12, &[5]), 0), UnknownCodec);
+    refuses!(decode_leaf(&patch(good, 12, &[6]), 0), UnknownCodec);
     refuses!(decode_leaf(&patch(good, 14, &[1]), 0), ReservedNotZero);
     let named = decode_leaf(&patch(good, 48 + 14, &[1]), 0).expect_err("flags of the second window");
     assert!(matches!(named, FormatError::ReservedNotZero { offset: 62, found: 1, .. }), "{named}");

@@ -44,7 +44,7 @@ fn identity() {
     assert_eq!(patched(8, &[2]), Err(FormatError::UnsupportedVersion { expected: 1, found: 2 }));
     refuses!(patched(8, &[0]), UnsupportedVersion);
     refuses!(patched(12, &8192_u32.to_le_bytes()), Inconsistent, "superblock bytes");
-    assert_eq!(patched(16, &[4]), Err(FormatError::UnknownFeatures { known: 0, found: 4 }));
+    assert_eq!(patched(16, &[4]), Err(FormatError::UnknownFeatures { known: 1, found: 4 }));
     refuses!(patched(23, &[0x80]), UnknownFeatures);
     // A feature may give a meaning to what is reserved here: it is named first.
     let mut both = [0; 112];
@@ -52,6 +52,26 @@ fn identity() {
     both[8..108].copy_from_slice(&Sample::small().superblock.encode()[24..124]);
     refuses!(patched(16, &both), UnknownFeatures);
     assert!(patched(24, &[0xff; 8]).is_ok(), "compatible features are ignored");
+}
+
+#[test]
+// R30
+fn bases() {
+    let with_base = |disk_bytes| {
+        changed(|s| {
+            let base = BaseRef { disk_digest: s.disk_digest, disk_bytes };
+            (s.features, s.base) = (Features::of_base(Some(&base)), Some(base));
+        })
+    };
+    let good = with_base(MAX_DISK_BYTES).expect("a base");
+    assert_eq!(good.base.map(|base| base.disk_bytes), Some(MAX_DISK_BYTES));
+    assert_eq!(Superblock::decode(Unverified::new(&good.encode())), Ok(good));
+    refuses!(with_base(0), Limit, "disk bytes of the base");
+    refuses!(with_base(BLOCK_BYTES + 1), Inconsistent, "bytes past the base's last whole block");
+    refuses!(with_base(MAX_DISK_BYTES + BLOCK_BYTES), Limit, "disk bytes of the base");
+    // The feature without a base, and a base without the feature.
+    refuses!(patched(16, &[1]), Limit, "disk bytes of the base");
+    refuses!(patched(1840, &[1]), ReservedNotZero);
 }
 
 #[test]

@@ -1,5 +1,6 @@
 //! The format from outside: whole images in memory, round trips, damage, hostile tables, golden bytes.
 
+mod composed;
 mod damage;
 mod golden;
 mod hostile;

@@ -101,6 +101,7 @@ pub(crate) fn build(recipe: &Recipe) -> Sample {
         disk_digest: disk_digest(&recipe.disk),
         cold,
         hot,
+        base: None,
         signature: None,
     };
     superblock.check_file(superblock.image_bytes).expect("the builder obeys the rules");

@@ -4,6 +4,7 @@ use std::ffi::{CString, OsString};
 use std::fs::File;
 use std::io::{self, Write};
 use std::os::fd::{AsFd, AsRawFd, FromRawFd, OwnedFd, RawFd};
+use std::os::unix::net::UnixStream;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::thread::JoinHandle;
@@ -30,6 +31,8 @@ pub enum Stream {
     Inherit,
     /// To this process, through a pipe.
     Pipe,
+    /// To this process and from it, through a pair of sockets.
+    Socket,
     /// Nowhere: `/dev/null`.
     Null,
     /// Of standard error: where standard output goes.
@@ -102,7 +105,7 @@ impl Exit {
 /// A running command. Dropped before it ended, it is killed, with everything it started.
 #[derive(Debug)]
 pub struct Child {
-    /// The pipe to its standard input, when that was asked for.
+    /// The pipe or socket to its standard input, when that was asked for.
     pub stdin: Option<File>,
     /// The pipe from its standard output, when that was asked for. It ends when the command does, even
     /// if something it started still holds the other end.
@@ -435,6 +438,10 @@ fn open_stream(stream: Stream, input: bool) -> io::Result<(Option<OwnedFd>, Opti
         Stream::Null => {
             let null = File::options().read(true).write(true).open("/dev/null")?;
             Ok((Some(null.into()), None))
+        }
+        Stream::Socket => {
+            let (theirs, ours) = UnixStream::pair()?;
+            Ok((Some(theirs.into()), Some(File::from(OwnedFd::from(ours)))))
         }
         Stream::Pipe => {
             let (reader, writer) = pipe_with(PipeFlags::CLOEXEC)?;

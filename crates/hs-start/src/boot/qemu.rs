@@ -16,7 +16,7 @@ use hs_linux::fsmount::{FileSystem, FsMount, FsMountOptions};
 use hs_linux::loopdev::{LoopDevice, LoopOptions};
 
 use super::saving::{SavedParts, Saving, empty_overlay};
-use super::{BootDisk, BootSpec};
+use super::{BootDisk, BootSpec, first_program};
 use crate::on_medium::OnMedium;
 use crate::open::open_image;
 use hs_service::workdir::Workdir;
@@ -170,13 +170,23 @@ impl OnQemu {
     }
 
     /// How the guest is started from a disk of so many bytes, which `read` reads: its kernel may lie there.
+    /// A guest that is watched tells of its processes.
     pub(super) fn launch(
         &self,
         spec: &BootSpec,
         (drive, disk_bytes): (Drive, u64),
         read: &mut ReadDisk<'_>,
+        is_watched: bool,
     ) -> anyhow::Result<Launch> {
         let mut qemu = self.qemu(spec, drive, read)?;
+        if is_watched {
+            if let Begin::Kernel { initrd: Some(initrd), .. } = &mut qemu.begin {
+                *initrd = first_program::before(initrd, &self.kernel_folder)?;
+                qemu.is_watched = true;
+            } else {
+                first_program::say_unwatched("it has no initial RAM disk");
+            }
+        }
         if let Some(saving) = &self.saving {
             if self.spec.bus == Bus::Nvme {
                 bail!("--bus nvme: QEMU cannot save the state of an NVMe drive; boot from --bus virtio");
@@ -226,6 +236,7 @@ impl OnQemu {
             init: spec.init.clone(),
             append: spec.append.clone(),
             resumable: None,
+            is_watched: false,
         }
     }
 

@@ -1,16 +1,16 @@
-//! Each rule by itself.
+//! Each rule of reads, fetches and the cache by itself.
 
 use super::*;
+use crate::EndReason;
 use crate::cache::PolicyKind;
 use crate::queue::{MediumTraits, QueueConfig};
-use crate::{EndReason, LateRule};
 
-fn shell(config: DiskConfig) -> Shell {
+pub(super) fn shell(config: DiskConfig) -> Shell {
     Shell::new(config)
 }
 
 /// Brings and decompresses everything that is under way now.
-fn settle(shell: &mut Shell) {
+pub(super) fn settle(shell: &mut Shell) {
     while let Some(fetch) = pick(&shell.fetches, 0) {
         shell.bring_all(fetch);
         shell.pump();
@@ -35,11 +35,7 @@ fn a_hit_is_answered_by_the_next_poll() {
 
 #[test]
 fn neighbours_come_with_a_miss_and_cost_no_request_of_their_own() {
-    let mut shell = shell(DiskConfig { prefetch: None, ..DiskConfig::default() });
-    // The index page of the first windows, then a window and those behind it.
-    shell.run(Step::Read { block: 0, blocks: 1, class: 0 });
-    shell.run(Step::BringAll(0));
-    shell.run(Step::Decoded(0, true));
+    let mut shell = cold_shell(DiskConfig::default());
     let fetch = pick(&shell.fetches, 0).expect("the window is fetched");
     let chunks: Vec<ChunkKey> = shell.engine.fetch(fetch).chunks.iter().map(|chunk| chunk.key).collect();
     assert_eq!(
@@ -55,6 +51,28 @@ fn neighbours_come_with_a_miss_and_cost_no_request_of_their_own() {
 }
 
 #[test]
+fn scattered_neighbours_do_not_come_with_a_first_miss() {
+    // A read of a cold window, once the index has come: which windows come with it.
+    let windows = |scattered: bool, prefetch: Option<PrefetchConfig>| {
+        let mut shell = shell(DiskConfig { scattered, prefetch, ..DiskConfig::default() });
+        shell.run(Step::Read { block: 0, blocks: 1, class: 0 });
+        let mut cold = Vec::new();
+        while cold.is_empty() {
+            shell.run(Step::BringAll(0));
+            shell.run(Step::Decoded(0, true));
+            cold = keys_of(&shell);
+            cold.retain(|key| matches!(key, ChunkKey::Cold(_)));
+        }
+        cold.len()
+    };
+    let prefetch = DiskConfig::default().prefetch;
+    assert!(prefetch.is_some());
+    assert_eq!(windows(true, prefetch), 1);
+    assert_eq!(windows(false, prefetch), 6);
+    assert_eq!(windows(true, None), 6, "without a stream nothing is known of the start");
+}
+
+#[test]
 fn a_damaged_hot_chunk_is_read_from_its_cold_copy() {
     let mut shell = shell(DiskConfig { prefetch: None, ..DiskConfig::default() });
     shell.run(Step::Read { block: 2, blocks: 1, class: 0 });
@@ -65,43 +83,9 @@ fn a_damaged_hot_chunk_is_read_from_its_cold_copy() {
     assert!(shell.reads.is_empty() && shell.engine.stats().answered_reads == 1);
 }
 
-#[test]
-fn a_late_read_joins_the_stream_and_hurries_it() {
-    let mut shell = shell(DiskConfig::default());
-    shell.pump();
-    assert_eq!(shell.fetches.len(), 1, "the stream begins");
-    let fetches = shell.fetched.len();
-    shell.run(Step::Read { block: 2, blocks: 1, class: 0 });
-    assert_eq!(shell.fetched.len(), fetches, "it is on its way");
-    shell.drain();
-    assert_eq!(shell.engine.prefetch().ended(), Some(EndReason::Complete));
-    assert_eq!(shell.engine.stats().streamed, u64::from(HOT));
-}
-
-#[test]
-fn one_decoder_delivers_while_another_goes_on_and_the_reads_come_after_it() {
-    let delivery = DeliveryConfig { before_answers: true };
-    let mut shell = shell(DiskConfig { delivery: Some(delivery), ..DiskConfig::default() });
-    shell.pump();
-    shell.run(Step::Read { block: 2, blocks: 2, class: 0 });
-    shell.run(Step::BringAll(0));
-    let first = *shell.decoding.iter().find(|(_, key)| **key == ChunkKey::Hot(0)).expect("it comes").0;
-    shell.decoded(first, true);
-    shell.pump();
-    assert_eq!(shell.deliveries, [(ChunkKey::Hot(0), Deliverer::Decoder(first))]);
-    let left_out = shell.engine.left_out(ChunkKey::Hot(0));
-    assert!(left_out.len() == 1 && left_out[0] == (0..2), "{left_out:?}");
-    assert_eq!(shell.reads.len(), 1, "it is answered after the delivery");
-    let other = pick(&shell.decoding, 0).expect("the other decoder goes on");
-    shell.decoded(other, true);
-    shell.pump();
-    assert_eq!(shell.deliveries[1].1, Deliverer::Thread);
-    shell.run(Step::Delivered(0, true));
-    assert!(shell.reads.is_empty());
-}
-
-/// A read of cold windows, whose first page of the index has come.
-fn cold_shell(config: DiskConfig) -> Shell {
+/// A read of cold windows, whose first page of the index has come: a window and those behind it are under
+/// way.
+pub(super) fn cold_shell(config: DiskConfig) -> Shell {
     let mut shell = shell(DiskConfig { prefetch: None, ..config });
     shell.run(Step::Read { block: 0, blocks: 1, class: 0 });
     shell.run(Step::BringAll(0));
@@ -109,7 +93,7 @@ fn cold_shell(config: DiskConfig) -> Shell {
     shell
 }
 
-fn keys_of(shell: &Shell) -> Vec<ChunkKey> {
+pub(super) fn keys_of(shell: &Shell) -> Vec<ChunkKey> {
     shell.fetches.values().flatten().map(|chunk| chunk.key).collect()
 }
 
@@ -195,6 +179,19 @@ fn bytes_that_came_early_and_are_damaged_are_fetched_again() {
 }
 
 #[test]
+fn neighbours_that_a_read_joins_on_their_way_and_that_are_damaged_are_fetched_again() {
+    let mut shell = cold_shell(DiskConfig::default());
+    shell.run(Step::Read { block: 5, blocks: 1, class: 0 });
+    shell.run(Step::BringAll(0));
+    shell.run(Step::Decoded(0, true));
+    shell.run(Step::Decoded(0, false));
+    assert_eq!(keys_of(&shell), [ChunkKey::Cold(1)]);
+    shell.run(Step::BringAll(0));
+    shell.run(Step::Decoded(0, false));
+    assert!(shell.reads.is_empty() && shell.engine.stats().failed_reads == 1, "and then not");
+}
+
+#[test]
 fn a_hot_chunk_is_tried_again_when_its_cold_copy_has_failed() {
     let mut shell = shell(DiskConfig { prefetch: None, ..DiskConfig::default() });
     let read = Step::Read { block: 2, blocks: 1, class: 0 };
@@ -229,7 +226,7 @@ fn a_cancelled_read_takes_back_what_only_it_has_waited_for() {
 }
 
 /// All hot chunks are delivered and taken.
-fn delivered(visibility: UseVisibility) -> Shell {
+pub(super) fn delivered(visibility: UseVisibility) -> Shell {
     let delivery = DeliveryConfig { before_answers: true };
     // Small requests: once everything is asked for there is nothing to learn.
     let sizes = PrefetchConfig {
@@ -274,23 +271,6 @@ fn a_chunk_whose_pages_are_dropped_is_decompressed_from_what_is_kept() {
     assert_eq!(shell.decoding.values().next(), Some(&ChunkKey::Hot(0)));
     shell.drain();
     assert!(shell.reads.is_empty() && shell.fetched.len() == fetches);
-}
-
-#[test]
-fn the_request_that_opened_the_image_brings_hot_chunks() {
-    let mut shell = shell(DiskConfig::default());
-    let fetch = shell.engine.handle_opening(Nanos::ZERO, 3, 500).expect("there is a hot region");
-    let chunks = shell.engine.fetch(fetch).chunks.to_vec();
-    assert_eq!(chunks.len(), 3);
-    shell.fetches.insert(fetch, chunks);
-    shell.run(Step::Read { block: 2, blocks: 1, class: 0 });
-    assert!(shell.fetched.is_empty(), "it is on its way");
-    shell.run(Step::FirstByte(0));
-    shell.run(Step::Comes(0, 0));
-    shell.run(Step::EndFetch(0));
-    shell.run(Step::Decoded(0, true));
-    assert!(shell.reads.is_empty());
-    shell.finish();
 }
 
 #[test]
@@ -353,50 +333,6 @@ fn it_may_be_behind_a_lock_of_threads() {
     is_send(&shell(DiskConfig::default()).engine);
 }
 
-/// A stream of small requests, and what a late read does.
-fn small_requests(late: LateRule) -> DiskConfig {
-    let sizes = PrefetchConfig {
-        first_request_bytes: STORED,
-        max_request_bytes: STORED,
-        ..PrefetchConfig::default()
-    };
-    DiskConfig { prefetch: Some(PrefetchConfig { late, ..sizes }), ..DiskConfig::default() }
-}
-
-#[test]
-fn a_read_of_what_the_stream_has_not_asked_for_waits_for_it_or_fetches_by_the_rule() {
-    for (late, fetched) in [(LateRule::Join, false), (LateRule::Fetch, true)] {
-        let mut shell = shell(small_requests(late));
-        shell.pump();
-        shell.run(Step::Read { block: blocks_of_hot(5)[0], blocks: 1, class: 0 });
-        assert_eq!(keys_of(&shell).contains(&ChunkKey::Hot(5)), fetched, "{late:?}");
-        shell.drain();
-        assert!(shell.reads.is_empty());
-        assert_eq!(shell.fetched.len() as u32, HOT, "each chunk is fetched once");
-    }
-}
-
-#[test]
-fn the_stream_waits_compressed_while_much_is_to_be_delivered_and_reads_do_not() {
-    let delivery = DeliveryConfig { before_answers: false };
-    let mut shell = shell(DiskConfig {
-        visibility: UseVisibility::Hidden,
-        delivery: Some(delivery),
-        decoders: 1,
-        ..DiskConfig::default()
-    });
-    shell.pump();
-    shell.run(Step::BringAll(0));
-    settle(&mut shell);
-    // One is being delivered, four wait.
-    let raw = shell.bytes.iter().filter(|(_, form)| *form == Form::Raw).count();
-    assert_eq!((raw, shell.deliveries.len()), (5, 1));
-    shell.run(Step::Read { block: blocks_of_hot(6)[0], blocks: 1, class: 0 });
-    settle(&mut shell);
-    assert!(shell.reads.is_empty(), "a delivery may wait for just this read");
-    shell.drain();
-}
-
 #[test]
 fn a_read_that_waits_makes_what_is_queued_for_another_as_urgent() {
     let mut shell = shell(DiskConfig { prefetch: None, fetchers: 1, ..DiskConfig::default() });
@@ -425,34 +361,6 @@ fn what_readers_have_and_keep_is_not_kept_here() {
         shell.drain();
         assert_eq!(shell.bytes.contains(&(ChunkKey::Cold(4), Form::Raw)), !readers_keep);
     }
-}
-
-#[test]
-fn a_stream_that_ends_for_want_of_memory_is_cancelled_and_its_readers_fetch() {
-    let mut shell = shell(DiskConfig::default());
-    shell.pump();
-    let fetch = pick(&shell.fetches, 0).expect("the stream begins");
-    shell.run(Step::Memory(0));
-    assert_eq!(shell.engine.prefetch().ended(), Some(EndReason::Memory));
-    assert!(shell.cancelled.contains(&fetch));
-    shell.run(Step::Read { block: 2, blocks: 1, class: 0 });
-    shell.run(Step::EndFetch(0));
-    assert_eq!(keys_of(&shell), [ChunkKey::Hot(0)]);
-    shell.drain();
-    assert!(shell.reads.is_empty());
-}
-
-#[test]
-fn the_stream_passes_over_what_it_cannot_read_and_gives_up_when_that_is_too_much() {
-    let mut shell = shell(DiskConfig::default());
-    shell.pump();
-    shell.run(Step::Comes(0, 0));
-    shell.run(Step::EndFetch(0));
-    assert_eq!(keys_of(&shell), (2..HOT).map(ChunkKey::Hot).collect::<Vec<_>>(), "behind the bad place");
-    shell.engine.unreadable_in_a_row = super::super::stream::UNREADABLE_IN_A_ROW - 1;
-    shell.run(Step::EndFetch(0));
-    assert_eq!(shell.engine.prefetch().ended(), Some(EndReason::Failed));
-    assert!(shell.fetches.is_empty());
 }
 
 #[test]
@@ -499,46 +407,6 @@ fn a_permit_waits_for_what_reads_want_and_ends_when_it_is_given_back() {
 }
 
 #[test]
-fn a_prefetch_that_is_held_asks_for_nothing_and_reads_that_wait_for_it_get_what_they_want() {
-    let mut shell = Shell::new(DiskConfig::default());
-    shell.run(Step::Hold);
-    assert!(shell.fetches.is_empty());
-    shell.run(Step::Read { block: 2, blocks: 1, class: 0 });
-    shell.drain();
-    assert!(shell.reads.is_empty());
-    // That which the read has brought is not streamed.
-    assert_eq!(shell.engine.arrivals().iter().flatten().count(), HOT as usize - 1);
-    let stopped = &mut Shell::new(DiskConfig::default());
-    stopped.run(Step::Hold);
-    stopped.engine.handle_expected(0);
-    stopped.run(Step::Read { block: 2, blocks: 1, class: 0 });
-    assert!(stopped.fetches.is_empty(), "it waits for the stream");
-    stopped.run(Step::StopPrefetch);
-    let classes: Vec<Class> = stopped.fetches.keys().map(|fetch| stopped.fetched[fetch]).collect();
-    assert_eq!(classes, [Class::Prefetch], "it is fetched, and no program waits for it");
-    stopped.drain();
-    assert!(stopped.reads.is_empty());
-}
-
-#[test]
-fn programs_wait_for_what_they_ask_for_and_not_for_what_only_is_to_come() {
-    let mut shell = Shell::new(DiskConfig::default());
-    shell.run(Step::Hold);
-    shell.engine.handle_expected(0);
-    shell.run(Step::Read { block: 2, blocks: 1, class: 0 });
-    shell.run(Step::Pass(5));
-    assert_eq!(shell.engine.program_wait(shell.now), Nanos::ZERO);
-    shell.run(Step::Read { block: 68, blocks: 1, class: 0 });
-    shell.run(Step::Pass(5));
-    assert_eq!(shell.engine.program_wait(shell.now), Nanos::from_millis(5));
-    shell.run(Step::Pass(5));
-    shell.drain();
-    assert!(shell.engine.program_wait(shell.now) >= Nanos::from_millis(10));
-    assert!(shell.engine.stats().outside_bytes > 0);
-    assert_eq!(shell.expected, [ByteRange::new(2 * BLOCK_BYTES, BLOCK_BYTES)]);
-}
-
-#[test]
 fn a_hit_renews_its_chunk_in_the_cache() {
     // Two windows have room beside their pages of the index, and no third.
     let cache_bytes = 14 * BLOCK_BYTES;
@@ -553,44 +421,6 @@ fn a_hit_renews_its_chunk_in_the_cache() {
 }
 
 #[test]
-fn only_a_read_that_a_program_waits_for_hurries_a_request_of_the_stream() {
-    for (class, hurried) in [(0, Class::Demand), (7, Class::Prefetch)] {
-        let mut shell = shell(DiskConfig { fetchers: 1, ..DiskConfig::default() });
-        shell.run(Step::Hold);
-        // A page of the index is under way; the stream waits for the only fetcher.
-        shell.run(Step::Read { block: 0, blocks: 1, class: 0 });
-        shell.run(Step::Begin);
-        shell.run(Step::Read { block: 2, blocks: 1, class });
-        shell.run(Step::BringAll(0));
-        let classes: Vec<Class> = shell.fetches.keys().map(|fetch| shell.fetched[fetch]).collect();
-        assert_eq!(classes, [hurried]);
-        assert!(keys_of(&shell).contains(&ChunkKey::Hot(0)));
-        shell.drain();
-    }
-}
-
-#[test]
-fn the_stream_is_settled_when_all_that_it_brought_is_decompressed_and_delivered() {
-    let delivery = DeliveryConfig { before_answers: false };
-    let visibility = UseVisibility::Hidden;
-    let mut shell = shell(DiskConfig { visibility, delivery: Some(delivery), ..DiskConfig::default() });
-    assert!(!shell.engine.is_stream_settled(), "it has not begun");
-    shell.pump();
-    while shell.last != Action::Idle {
-        assert!(!shell.engine.is_stream_settled());
-        if let Some(fetch) = pick(&shell.fetches, 0) {
-            shell.bring_all(fetch);
-        } else if let Some(decoder) = pick(&shell.decoding, 0) {
-            shell.decoded(decoder, true);
-        } else {
-            shell.step(Step::Delivered(0, true));
-        }
-        shell.pump();
-    }
-    assert!(shell.engine.is_stream_settled());
-}
-
-#[test]
 fn shared_bytes_are_those_that_were_never_asked_for_and_those_that_readers_keep() {
     let mut shell = shell(DiskConfig { readers_keep: true, ..DiskConfig::default() });
     shell.pump();
@@ -601,18 +431,6 @@ fn shared_bytes_are_those_that_were_never_asked_for_and_those_that_readers_keep(
     shell.run(Step::Read { block: 2, blocks: 1, class: 0 });
     let rest = SharedBytes { unserved: unserved - BLOCK_BYTES, duplicate: BLOCK_BYTES };
     assert_eq!(shell.engine.shared_bytes(), rest);
-}
-
-#[test]
-fn a_use_that_a_reader_reports_restores_confidence_in_the_stream() {
-    let mut config = small_requests(LateRule::ByCost);
-    config.prefetch = config.prefetch.map(|limits| PrefetchConfig { sees_use: true, ..limits });
-    let mut shell = shell(config);
-    shell.pump();
-    shell.run(Step::Read { block: 16, blocks: 1, class: 0 });
-    assert!(shell.engine.prefetch().is_throttled(), "the first that was read lies elsewhere");
-    shell.run(Step::Used);
-    assert!(!shell.engine.prefetch().is_throttled());
 }
 
 #[test]
@@ -645,18 +463,6 @@ fn what_is_told_of_a_fetch_that_is_over_is_not_taken_for_another() {
     assert_eq!(latency(&shell), Nanos::ZERO);
     shell.engine.handle_first_byte(Nanos::from_millis(10), stream, 100);
     assert_eq!(latency(&shell), Nanos::from_millis(10));
-}
-
-#[test]
-fn of_what_the_stream_brings_that_is_decompressed_first_which_a_read_waits_for() {
-    let mut shell = shell(DiskConfig { decoders: 1, ..DiskConfig::default() });
-    shell.pump();
-    shell.run(Step::Read { block: blocks_of_hot(6)[0], blocks: 1, class: 0 });
-    let fetch = pick(&shell.fetches, 0).expect("the stream begins");
-    shell.bring_all(fetch);
-    shell.pump();
-    assert_eq!(shell.decoding.values().collect::<Vec<_>>(), [&ChunkKey::Hot(6)]);
-    shell.drain();
 }
 
 #[test]
@@ -697,15 +503,4 @@ fn usage_is_what_the_shell_has() {
     assert_eq!(usage.tripwire_bytes, BLOCK_BYTES);
     assert_eq!(usage.held_bytes, shell.engine.stats().streamed_bytes);
     assert!(usage.stored_bytes > u64::from(HOT) * STORED && usage.cache.bytes > 0);
-}
-
-#[test]
-fn a_prefetch_that_is_held_has_no_time_at_which_it_goes_on() {
-    let mut shell = shell(DiskConfig::default());
-    shell.pump();
-    shell.engine.prefetch_then = Some(shell.now + Nanos::from_millis(10));
-    shell.run(Step::Hold);
-    // The shell asserts that nothing waits for the past.
-    shell.run(Step::Pass(20));
-    shell.finish();
 }
