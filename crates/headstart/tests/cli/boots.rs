@@ -34,6 +34,7 @@ const INIT: &str = "#!/bin/sh
 cat /written 2>/dev/null
 echo was here >/written
 sync
+sleep ${linger:-0}
 echo up
 case \"$then\" in
 exit) exit 3 ;;
@@ -64,7 +65,12 @@ pub(crate) fn little_guest() -> (Scene, String) {
     (scene, image)
 }
 
-/// Processes of the little guest are in a trace of its boot: its init, and programs that were soon over.
+/// Processes are looked at a few times a second, and a guest ends when it is ready: with this one, the little
+/// guest is looked at before.
+pub(crate) const LINGER: [&str; 2] = ["--append", "linger=2"];
+
+/// Processes of the little guest are in a trace of its boot with [`LINGER`]: its init, and programs that were
+/// soon over.
 pub(crate) fn assert_has_guests_processes(trace: &str) {
     let trace = fs::read_to_string(trace).expect("a trace");
     let lives: Vec<&str> = trace.lines().filter(|line| line.contains(",process,")).collect();

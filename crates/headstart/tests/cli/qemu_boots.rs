@@ -6,8 +6,8 @@ use std::os::unix::fs::symlink;
 use rustix::process::Signal;
 
 use crate::boots::{
-    assert_has_guests_processes, assert_is_given_up, assert_nothing_is_in_tmp, assert_nothing_is_left_after,
-    boot, kept_console, little_guest,
+    LINGER, assert_has_guests_processes, assert_is_given_up, assert_nothing_is_in_tmp,
+    assert_nothing_is_left_after, boot, kept_console, little_guest,
 };
 use crate::qemu_kernels::{Then, VIRTIO_MODULES, initrd, linux, little_kernel};
 use crate::scene::{Ran, Scene, headstart, machine_has, run};
@@ -107,7 +107,7 @@ fn the_disks_own_kernel_boots_from_a_virtio_disk() {
 
     // The kernel is read as a boot loader would, by way of the image.
     let trace = scene.arg("trace.csv");
-    let ran = boot(&scene, &scene.arg("own.hsi"), &[&flags[..], &["--trace", &trace]].concat()).ok();
+    let ran = boot(&scene, &scene.arg("own.hsi"), &[&flags[..], &LINGER, &["--trace", &trace]].concat()).ok();
     assert!(said().contains("EXT4-fs (vda)"), "{}", said());
     assert_has_guests_processes(&trace);
     let summary = ran.json();

@@ -84,7 +84,7 @@ fn a_boot_is_traced() {
     let (scene, image) = boots::little_guest();
     let trace = scene.arg("boot.csv");
     let flags = ["--memory", "64M", "--ready", "^up$", "--vmm", "uml", "--trace", &trace, "--json"];
-    let ran = boots::boot(&scene, &image, &flags).ok();
+    let ran = boots::boot(&scene, &image, &[&flags[..], &boots::LINGER].concat()).ok();
     let data = report(&scene, &["boot.csv", "guest.hsi"]);
     let input = &data["inputs"][0];
     assert_eq!((&input["command"], &input["ready_s"]), (&"boot --vmm uml".into(), &ran.json()["ready_s"]));
