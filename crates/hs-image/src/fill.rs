@@ -21,14 +21,15 @@ pub struct FillReport {
 
 /// Fetches every chunk that the cache does not have, the hot ones first, with one request at a time, of
 /// `request_bytes` at most or one chunk, and in the order in which they lie in the file. `between` is asked
-/// before every request: it may wait, and it may end the filling.
+/// before every request: it may wait, it may end the filling, and it says how many bytes the requests after
+/// this one may have.
 ///
 /// # Errors
 /// When the index or a chunk cannot be read. Chunks are verified; a wrong one is not kept, and an error.
 pub fn fill_cache(
     image: &Image,
     request_bytes: u64,
-    between: &mut dyn FnMut(Progress) -> ControlFlow<()>,
+    between: &mut dyn FnMut(Progress) -> ControlFlow<(), u64>,
 ) -> Result<FillReport, ImageError> {
     let hot = (0..image.hot_chunk_count()).map(|number| {
         let (chunk, at) = image.hot_chunk(number);
@@ -79,7 +80,7 @@ impl Filling<'_> {
     fn add(
         &mut self,
         place: ChunkPlace,
-        between: &mut dyn FnMut(Progress) -> ControlFlow<()>,
+        between: &mut dyn FnMut(Progress) -> ControlFlow<(), u64>,
     ) -> Result<ControlFlow<()>, ImageError> {
         if self.image.is_kept(&place.chunk) {
             self.report.kept_bytes += place.at.len;
@@ -97,7 +98,7 @@ impl Filling<'_> {
 
     fn fetch(
         &mut self,
-        between: &mut dyn FnMut(Progress) -> ControlFlow<()>,
+        between: &mut dyn FnMut(Progress) -> ControlFlow<(), u64>,
     ) -> Result<ControlFlow<()>, ImageError> {
         let run = std::mem::take(&mut self.run);
         self.run_bytes = 0;
@@ -106,9 +107,10 @@ impl Filling<'_> {
         }
         let done_bytes = self.report.fetched_bytes + self.report.kept_bytes;
         let progress = Progress { stage: "filling the cache", done_bytes, total_bytes: self.total_bytes };
-        if between(progress).is_break() {
+        let ControlFlow::Continue(request_bytes) = between(progress) else {
             return Ok(ControlFlow::Break(()));
-        }
+        };
+        self.request_bytes = request_bytes;
         let mut fault = None;
         self.image.stream_places(&run, &mut |number, stored| {
             let place = &run[number as usize];

@@ -2,8 +2,8 @@
 //! because it knows when its readers leave the medium alone.
 //!
 //! It begins when the prefetch has ended. It makes small requests in the lowest class of the disk's queue,
-//! and only when no reader has waited for the medium for [`QUIET`]. Stored chunks are not fetched again, so a
-//! server that takes over goes on.
+//! and only when no reader has waited for the medium for a while ([`FillPace`]). Stored chunks are not fetched
+//! again, so a server that takes over goes on.
 
 use std::ops::ControlFlow;
 use std::sync::Arc;
@@ -16,12 +16,10 @@ use hs_linux::LinuxError;
 use hs_units::ByteRange;
 use parking_lot::{Condvar, Mutex};
 
-/// The fill starts when no read has waited for the medium for so long.
-const QUIET: Duration = Duration::from_millis(500);
-/// How often the fill checks that.
+use crate::fill_pace::{FillPace, LEAST_REQUEST_BYTES};
+
+/// How often the fill checks whether a read has waited for the medium.
 const LOOKS_EVERY: Duration = Duration::from_millis(100);
-/// Bytes of a request: a read that comes meanwhile has to share the link with so much.
-const REQUEST_BYTES: u64 = 512 << 10;
 /// How long to leave a medium alone that has failed.
 const FAULT_PAUSE: Duration = Duration::from_secs(60);
 
@@ -131,36 +129,48 @@ impl Filling {
         // The permit of one request ends when the next request wants to begin.
         let mut permit = None;
         let mut seen = None;
+        let mut pace = FillPace::new();
+        let mut began: Option<(Instant, u64)> = None;
         let mut between = |progress: Progress| {
             permit = None;
+            if let Some((began, done_bytes)) = began.take() {
+                pace.handle_request(progress.done_bytes - done_bytes, began.elapsed());
+            }
             {
                 let mut state = self.state.lock();
                 state.progress.done_bytes = progress.done_bytes;
                 state.progress.total_bytes = progress.total_bytes;
             }
-            self.wait_for_quiet(&mut seen)?;
-            let range = ByteRange::new(progress.done_bytes, REQUEST_BYTES);
+            self.wait_for_quiet(&mut seen, pace.quiet())?;
+            let range = ByteRange::new(progress.done_bytes, pace.request_bytes());
             permit = self.disk.fill_permit(range, || self.is_stopped());
-            if permit.is_some() { ControlFlow::Continue(()) } else { ControlFlow::Break(()) }
+            if permit.is_none() {
+                return ControlFlow::Break(());
+            }
+            began = Some((Instant::now(), progress.done_bytes));
+            ControlFlow::Continue(pace.request_bytes())
         };
-        fill_cache(self.disk.image(), REQUEST_BYTES, &mut between)
+        fill_cache(self.disk.image(), LEAST_REQUEST_BYTES, &mut between)
     }
 
-    /// Waits until the prefetch has ended and no reader has waited for the medium for a while; breaks when
-    /// the fill must end. `seen` is how many readers had waited, and since when.
-    fn wait_for_quiet(&self, seen: &mut Option<(u64, Instant)>) -> ControlFlow<()> {
+    /// Waits until the prefetch has ended and no reader has waited for the medium for `quiet`; breaks when the
+    /// fill must end. `seen` is how many readers had waited, and since when.
+    fn wait_for_quiet(&self, seen: &mut Option<(u64, Instant)>, quiet: Duration) -> ControlFlow<()> {
         loop {
             let waited = self.disk.stats().waited_requests;
             let has_streamed = self.disk.ended().is_some();
             match seen {
                 Some((before, since)) if *before == waited && has_streamed => {
-                    if since.elapsed() >= QUIET {
+                    let Some(rest) = quiet.checked_sub(since.elapsed()).filter(|rest| !rest.is_zero()) else {
                         return ControlFlow::Continue(());
-                    }
+                    };
+                    self.pause(rest.min(LOOKS_EVERY))?;
                 }
-                _ => *seen = Some((waited, Instant::now())),
+                _ => {
+                    *seen = Some((waited, Instant::now()));
+                    self.pause(quiet.min(LOOKS_EVERY))?;
+                }
             }
-            self.pause(LOOKS_EVERY)?;
         }
     }
 

@@ -16,6 +16,7 @@ mod certificates;
 mod client;
 mod config;
 mod file_disk;
+mod fill_pace;
 mod mounted_fs;
 mod record;
 mod shares;
