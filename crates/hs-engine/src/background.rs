@@ -132,7 +132,8 @@ impl Background {
         self.estimate.transfer(bytes).is_some_and(|transfer| saved > transfer.0 as f64)
     }
 
-    /// Whether a learned window saves more than it costs, when `chance` is that it is needed: see [`learned`].
+    /// Whether a learned window saves more than it costs, when it is needed by this `chance`: see
+    /// [`learned`].
     pub(crate) fn learned_pays(&self, chance: f64, bytes: u64) -> bool {
         let saved = chance * self.estimate.latency().0 as f64;
         let lost = |transfer: Nanos| (1.0 - chance) * transfer.0 as f64;
@@ -147,8 +148,8 @@ impl Background {
     }
 
     /// The same for learned windows: no read is likely to want others meanwhile. A gap is read over when that
-    /// takes no longer than half of the latency that it saves. Where requests overlap, the others hide most of
-    /// that latency.
+    /// takes no longer than half of the latency that it saves. Where requests overlap, the others hide most
+    /// of that latency.
     pub(crate) fn learned_request(&self, under_way: u64) -> Option<LearnedRequest> {
         let bytes = self.part_of(self.in_a_latency().unwrap_or(ASSUMED_IN_A_LATENCY), under_way)?;
         Some(LearnedRequest { bytes, gap_bytes: bytes / (2 * self.requests) })

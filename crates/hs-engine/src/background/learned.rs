@@ -1,15 +1,15 @@
 //! Windows that an earlier start from the same image has read, in its order.
 //!
-//! The next start reads nearly all of them again, so their bytes are transferred anyway. What a window costs is
-//! its transfer, times the chance that it is not needed; what it saves is a latency, times the chance that it
-//! is. The chance is observed: it is the share of the reads that the earlier start has made as well.
+//! The next start reads nearly all of them again, so their bytes are transferred anyway. What a window costs
+//! is its transfer, times the chance that it is not needed; what it saves is a latency, times the chance that
+//! it is. The chance is observed: it is the share of the reads that the earlier start has made as well.
 
 use std::collections::BTreeSet;
 
 /// The most windows that are kept. A start that reads more is not shortened by much at its end.
 const MOST_WINDOWS: usize = 1 << 16;
-/// So many windows that follow each other come in the order in which they lie on the disk. That saves seeks and
-/// requests, and few of them come later than the program wants them.
+/// So many windows that follow each other come in the order in which they lie on the disk. That saves seeks
+/// and requests, and few of them come later than the program wants them.
 const GROUP: usize = 64;
 /// The chance that a window is needed before anything is observed: starts with one command differ by a few
 /// windows.

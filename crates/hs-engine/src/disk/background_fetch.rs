@@ -289,8 +289,8 @@ impl<M: ImageMap> DiskEngine<M> {
         }
     }
 
-    /// A fetch reads over the chunks of these windows, up to `end`, and drops them; false when they do not lie
-    /// there.
+    /// A fetch reads over the chunks of these windows, up to `end`, and drops them; false when they do not
+    /// lie there.
     fn bridge(&mut self, fetch: u32, windows: std::ops::Range<u64>, end: u64) -> bool {
         let members = self.fetches.slab[fetch].chunks.len();
         let mut at = self.fetches.range(fetch).end();

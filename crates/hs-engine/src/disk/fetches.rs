@@ -30,8 +30,8 @@ pub(super) enum Purpose {
 pub(super) struct BackgroundRequest {
     /// Bytes of the image, at most.
     pub most_bytes: u64,
-    /// Other learned windows come along, if the window is one, over gaps of so many bytes; else those that lie
-    /// directly behind it.
+    /// Other learned windows come along, if the window is one, over gaps of so many bytes; else those that
+    /// lie directly behind it.
     pub learned_gap: Option<u64>,
 }
 
