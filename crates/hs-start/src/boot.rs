@@ -226,11 +226,9 @@ pub fn boot(spec: &BootSpec) -> anyhow::Result<Booted> {
     let is_watched = first_program::is_watched(spec);
     let folder = work.folder("disk")?;
     let mut began = Instant::now();
-    let served = ShownDisk::start(spec, &on_medium, &folder)?;
+    let (served, learned_windows) = ShownDisk::start(spec, &on_medium, &folder)?.taught(spec);
     let mut guard = Guard::start();
     served.abort().iter().for_each(|abort| guard.watch(abort));
-    let learned = spec.learned.as_ref().zip(served.image());
-    let learned_windows = learned.map(|(learned, disk)| learned.teach(disk, &spec.words()));
     let booted = (|| {
         let disk_bytes = served.disk_bytes(&on_medium);
         check_room(spec, disk_bytes)?;
@@ -435,6 +433,13 @@ impl ShownDisk {
             }
             (BootDisk::Raw(_), _) => Self::Raw(ServedFile::start(store, folder, "disk.img", access)?),
         })
+    }
+
+    /// Gives the disk what the last boot has read; also how many windows that is, if the boot learns.
+    fn taught(self, spec: &BootSpec) -> (Self, Option<u64>) {
+        let learned = spec.learned.as_ref().zip(self.image());
+        let windows = learned.map(|(learned, disk)| learned.teach(disk, &spec.words()));
+        (self, windows)
     }
 
     /// The image that is served, if it is one.
