@@ -19,6 +19,7 @@ mod insecure;
 mod inspect;
 mod iso;
 mod lab;
+mod learn;
 mod live_page;
 mod mount;
 mod optimize;

@@ -7,7 +7,7 @@ use std::time::Instant;
 use hs_engine::disk::{DeliveryConfig, UseVisibility};
 use hs_engine::{EndReason, Prefetch};
 use hs_image::ImageError;
-use hs_units::Nanos;
+use hs_units::{BlockRange, Nanos};
 
 use crate::deliver::Deliver;
 use crate::disk::{ServedDisk, Shared};
@@ -49,6 +49,15 @@ impl ServedDisk {
         // The clock looks at the system's memory as long as the prefetch lasts.
         shared.clock.notify_all();
         Ok(())
+    }
+
+    /// An earlier start from this image has read these blocks, the first of them first: what of them lies
+    /// outside the hot region comes behind the reads. Returns how many windows that is.
+    #[must_use]
+    pub fn learn(&self, blocks: Vec<BlockRange>) -> u64 {
+        let mut windows = 0;
+        self.shared.change(|state, _| windows = state.engine.handle_learned(blocks));
+        windows
     }
 
     /// Makes no more requests for the prefetch.

@@ -10,11 +10,13 @@
 //! passes its own latency meanwhile, so it loses no time. While no read waits, less is under way: the next
 //! read should not find the medium occupied.
 
+mod learned;
 mod order;
 
 use hs_units::Nanos;
 
 use crate::MediumEstimate;
+pub(crate) use learned::Learned;
 pub(crate) use order::Order;
 
 /// The chance that a window is needed before anything is observed: a start reads a fifth to two fifths of the
@@ -30,6 +32,8 @@ const MOST_UNDER_WAY: u64 = 16 << 20;
 const LEAST_REQUEST: u64 = 64 << 10;
 /// While no read waits, this part of what could be under way is.
 const IDLE_PART: u64 = 2;
+/// What may be under way as long as the medium's rate is not known.
+const ASSUMED_IN_A_LATENCY: u64 = 512 << 10;
 /// What may be under way is asked for with so many requests, so that there is always one that the medium
 /// works on.
 const REQUESTS: u64 = 4;
@@ -46,9 +50,19 @@ pub(crate) struct Answered {
     pub was_alone: bool,
 }
 
+/// The size of one request for learned windows.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct LearnedRequest {
+    pub bytes: u64,
+    /// Bytes between two windows that are read over rather than asked for twice.
+    pub gap_bytes: u64,
+}
+
 /// Learns whether windows that no read has asked for pay.
-#[derive(Debug, Default)]
+#[derive(Debug)]
 pub(crate) struct Background {
+    /// What may be under way is asked for with so many requests.
+    requests: u64,
     estimate: MediumEstimate,
     /// Windows brought, their bytes, and how many of them were read.
     windows: u64,
@@ -60,6 +74,19 @@ pub(crate) struct Background {
 }
 
 impl Background {
+    /// `overlaps` is whether the medium serves several requests in the time of one.
+    pub(crate) fn new(overlaps: bool) -> Self {
+        Self {
+            requests: if overlaps { REQUESTS } else { 1 },
+            estimate: MediumEstimate::default(),
+            windows: 0,
+            bytes: 0,
+            used: 0,
+            at_reads: [0; RIPENING],
+            reads: 0,
+        }
+    }
+
     /// A request to the medium was answered, whatever it was for.
     pub(crate) fn handle_answered(&mut self, answered: Answered) {
         let (first, first_bytes) = answered.first;
@@ -105,11 +132,37 @@ impl Background {
         self.estimate.transfer(bytes).is_some_and(|transfer| saved > transfer.0 as f64)
     }
 
+    /// Whether a learned window saves more than it costs, when it is needed by this `chance`: see
+    /// [`learned`].
+    pub(crate) fn learned_pays(&self, chance: f64, bytes: u64) -> bool {
+        let saved = chance * self.estimate.latency().0 as f64;
+        let lost = |transfer: Nanos| (1.0 - chance) * transfer.0 as f64;
+        self.estimate.transfer(bytes).is_none_or(|transfer| saved > lost(transfer))
+    }
+
     /// The bytes that a request may ask for now, when `under_way` bytes are; none when it should wait.
     pub(crate) fn request_bytes(&self, under_way: u64, reads_wait: bool) -> Option<u64> {
-        let in_a_latency = self.estimate.bytes_in(self.estimate.latency())?.min(MOST_UNDER_WAY);
-        let most = if reads_wait { in_a_latency } else { in_a_latency / IDLE_PART }.max(LEAST_REQUEST);
-        let each = (most / REQUESTS).max(LEAST_REQUEST);
+        let in_a_latency = self.in_a_latency()?;
+        let most = if reads_wait { in_a_latency } else { in_a_latency / IDLE_PART };
+        self.part_of(most, under_way)
+    }
+
+    /// The same for learned windows: no read is likely to want others meanwhile. A gap is read over when that
+    /// takes no longer than half of the latency that it saves. Where requests overlap, the others hide most
+    /// of that latency.
+    pub(crate) fn learned_request(&self, under_way: u64) -> Option<LearnedRequest> {
+        let bytes = self.part_of(self.in_a_latency().unwrap_or(ASSUMED_IN_A_LATENCY), under_way)?;
+        Some(LearnedRequest { bytes, gap_bytes: bytes / (2 * self.requests) })
+    }
+
+    fn in_a_latency(&self) -> Option<u64> {
+        Some(self.estimate.bytes_in(self.estimate.latency())?.min(MOST_UNDER_WAY))
+    }
+
+    /// What one request may ask for where `most` bytes may be under way.
+    fn part_of(&self, most: u64, under_way: u64) -> Option<u64> {
+        let most = most.max(LEAST_REQUEST);
+        let each = (most / self.requests).max(LEAST_REQUEST);
         (under_way + each <= most).then_some(each)
     }
 }
@@ -120,7 +173,7 @@ mod tests {
 
     /// A medium of this latency, in milliseconds, and rate, in MB a second, of which some requests were seen.
     fn seen(latency_ms: u64, mb_per_s: u64) -> Background {
-        let mut background = Background::default();
+        let mut background = Background::new(true);
         let after = |bytes: u64| Nanos::from_millis(latency_ms) + Nanos(bytes * 1000 / mb_per_s);
         for _ in 0..4 {
             background.handle_answered(Answered {
@@ -139,7 +192,7 @@ mod tests {
         let pays = |latency_ms, mb_per_s| seen(latency_ms, mb_per_s).pays(50_000);
         assert!(pays(20, 1000) && pays(20, 100) && pays(10, 25));
         assert!(!pays(20, 1) && !pays(0, 125) && !pays(5, 25));
-        assert!(!Background::default().pays(50_000), "nothing is known yet");
+        assert!(!Background::new(true).pays(50_000), "nothing is known yet");
     }
 
     #[test]
@@ -171,6 +224,27 @@ mod tests {
         assert_eq!(seen(1, 1).request_bytes(0, true), Some(LEAST_REQUEST));
         assert_eq!(seen(1, 1).request_bytes(1, true), None);
         assert_eq!(seen(1000, 10_000).request_bytes(0, true), Some(MOST_UNDER_WAY / REQUESTS));
-        assert_eq!(Background::default().request_bytes(0, true), None);
+        assert_eq!(Background::new(true).request_bytes(0, true), None);
+    }
+
+    #[test]
+    fn learned_windows_pay_on_nearly_every_medium_as_long_as_they_are_needed() {
+        let pays = |latency_ms, mb_per_s, chance| seen(latency_ms, mb_per_s).learned_pays(chance, 50_000);
+        assert!(pays(20, 1, 0.9) && pays(5, 25, 0.9) && pays(100, 4, 0.9), "their bytes come anyway");
+        assert!(!pays(20, 1, 0.3) && !pays(0, 125, 0.9), "unless they do not, or there is nothing to save");
+        assert!(Background::new(true).learned_pays(0.9, 50_000), "the first tell of the medium");
+    }
+
+    #[test]
+    fn gaps_are_read_over_where_one_request_is_served_at_a_time() {
+        let overlapping = seen(20, 100).learned_request(0).expect("nothing is under way");
+        let serial = Background { requests: 1, ..seen(20, 100) };
+        let serial = serial.learned_request(0).expect("nothing is under way");
+        assert!(serial.bytes >= 4 * overlapping.bytes, "one request brings what comes in a latency");
+        assert_eq!((serial.gap_bytes, overlapping.gap_bytes), (serial.bytes / 2, overlapping.bytes / 8));
+        assert_eq!(
+            Background::new(true).learned_request(0).map(|request| request.bytes),
+            Some(ASSUMED_IN_A_LATENCY / REQUESTS)
+        );
     }
 }

@@ -140,9 +140,9 @@ use self::reads::{Progress, Reads};
 use self::sequential::Sequential;
 pub use self::tripwires::TripwireCount;
 use self::tripwires::Tripwires;
-use crate::background::{Background, Order};
+use crate::background::{Background, Learned, Order};
 use crate::cache::{Cache, CacheUsage};
-use crate::queue::{Poll, Queue};
+use crate::queue::{Class, Poll, Queue};
 use crate::{ChunkSize, MemoryBudget, MemoryBudgetConfig, Neighbours, Prefetch};
 
 /// What a [`DiskEngine`] has done so far.
@@ -225,6 +225,7 @@ pub struct DiskEngine<M> {
     sequential: Sequential,
     background: Background,
     order: Order,
+    learned: Learned,
     filled: Filled,
     tripwires: Tripwires,
     prefetch_memory: MemoryBudget,
@@ -274,6 +275,7 @@ impl<M: ImageMap> DiskEngine<M> {
         };
         let windows_ahead = config.read_ahead_bytes / map.window_bytes();
         let doubtful = config.scattered && chunks > 0;
+        let overlaps = config.queue.classes[Class::Prefetch as usize].depth > 1;
         Self {
             table: ChunkTable::default(),
             reads: Reads::default(),
@@ -293,8 +295,9 @@ impl<M: ImageMap> DiskEngine<M> {
             expected: vec![false; map.hot_chunks() as usize],
             unreadable_in_a_row: 0,
             neighbours: if doubtful { Neighbours::doubtful() } else { Neighbours::new() },
-            background: Background::default(),
+            background: Background::new(overlaps),
             order: Order::default(),
+            learned: Learned::default(),
             filled: Filled::default(),
             sequential: Sequential::new(windows_ahead, config.decoders),
             tripwires: Tripwires::new(map.hot_chunks()),

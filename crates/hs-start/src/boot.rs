@@ -18,6 +18,7 @@ mod qemu;
 mod read_ahead;
 mod saving;
 
+use std::ffi::OsString;
 use std::io;
 use std::os::unix::fs::{FileExt, PermissionsExt};
 use std::path::{Path, PathBuf};
@@ -45,6 +46,7 @@ use rustix::mount::MountFlags;
 
 use crate::guest_processes::GuestProcesses;
 use crate::image::ImageSource;
+use crate::learned::LearnedFolder;
 use crate::medium::{self, Damage};
 use crate::on_medium::OnMedium;
 use crate::process_log::{Looking, ProcessLog};
@@ -188,6 +190,16 @@ pub struct BootSpec {
     pub processes: Option<Arc<ProcessLog>>,
     /// Saves the guest when it is ready.
     pub save: Option<Arc<dyn SaveGuest>>,
+    /// Where the last boot has kept what it read.
+    pub learned: Option<LearnedFolder>,
+}
+
+impl BootSpec {
+    /// What makes this boot read other blocks than another one from its disk, for [`LearnedFolder`].
+    pub(crate) fn words(&self) -> Vec<OsString> {
+        let words = ["boot", self.vmm.as_str()].into_iter().chain(self.init.as_deref());
+        words.chain(self.append.iter().map(String::as_str)).map(OsString::from).collect()
+    }
 }
 
 /// The result of a boot that became ready.
@@ -214,7 +226,7 @@ pub fn boot(spec: &BootSpec) -> anyhow::Result<Booted> {
     let is_watched = first_program::is_watched(spec);
     let folder = work.folder("disk")?;
     let mut began = Instant::now();
-    let served = ShownDisk::start(spec, &on_medium, &folder)?;
+    let (served, learned_windows) = ShownDisk::start(spec, &on_medium, &folder)?.taught(spec);
     let mut guard = Guard::start();
     served.abort().iter().for_each(|abort| guard.watch(abort));
     let booted = (|| {
@@ -237,6 +249,7 @@ pub fn boot(spec: &BootSpec) -> anyhow::Result<Booted> {
             image_bytes: on_medium.store.len(),
             logical_bytes: disk_bytes,
             guest_read_ahead_kib,
+            learned_windows,
             ..Summary::default()
         };
         let went = (|| {
@@ -420,6 +433,13 @@ impl ShownDisk {
             }
             (BootDisk::Raw(_), _) => Self::Raw(ServedFile::start(store, folder, "disk.img", access)?),
         })
+    }
+
+    /// Gives the disk what the last boot has read; also how many windows that is, if the boot learns.
+    fn taught(self, spec: &BootSpec) -> (Self, Option<u64>) {
+        let learned = spec.learned.as_ref().zip(self.image());
+        let windows = learned.map(|(learned, disk)| learned.teach(disk, &spec.words()));
+        (self, windows)
     }
 
     /// The image that is served, if it is one.

@@ -7,6 +7,7 @@
 //! - [`start`], [`environment`], `ready_line`: a command in the root of an image.
 //! - [`boot`]: a guest that boots from an image.
 //! - [`record`], [`fit`]: profiles of both, and on other disks.
+//! - [`learned`]: profiles that starts keep for the next one.
 //! - [`trace`], [`process_log`]: requests and processes of a start, for reports.
 //! - [`progress`]: how far long work has come.
 //! - [`summary`]: the figures of both.
@@ -21,6 +22,7 @@ pub mod environment;
 pub mod fit;
 mod guest_processes;
 pub mod image;
+pub mod learned;
 pub mod location;
 pub mod medium;
 pub mod on_medium;

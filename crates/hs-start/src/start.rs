@@ -25,6 +25,7 @@ use hs_store::{RetrySnapshot, Snapshot};
 use crate::environment;
 use crate::environment::Containment;
 use crate::image::ImageSource;
+use crate::learned::LearnedFolder;
 use crate::medium::{self, Damage};
 use crate::on_medium::OnMedium;
 use crate::process_log::ProcessLog;
@@ -93,6 +94,8 @@ pub struct Start {
     pub observe: bool,
     /// Sees which processes run.
     pub processes: Option<Arc<ProcessLog>>,
+    /// Where the last start has kept what it read.
+    pub learned: Option<LearnedFolder>,
 }
 
 /// The result of a start.
@@ -112,6 +115,7 @@ struct Mounted {
     root: RootEnv,
     fs: Option<MountedFs>,
     served: ShownDisk,
+    learned_windows: Option<u64>,
     _work: Workdir,
     _guard: Guard,
     deadline: OnceCell<Deadline>,
@@ -232,8 +236,12 @@ fn start_from(spec: &Start, on_medium: Option<&OnMedium>, disk_bytes: u64) -> an
     let looking = looking.transpose().context("look at the processes")?;
     let mut child = Running { child: Some(child), mounted: &mounted };
     let ready = wait_ready(spec, &mut child, began)?;
-    let mut summary =
-        Summary { medium: spec.medium.to_string(), image_bytes: disk_bytes, ..Summary::default() };
+    let mut summary = Summary {
+        medium: spec.medium.to_string(),
+        image_bytes: disk_bytes,
+        learned_windows: mounted.learned_windows,
+        ..Summary::default()
+    };
     let mut ready_at = None;
     let exit = match ready {
         Ready::Line(at) => {
@@ -286,8 +294,13 @@ fn start_from(spec: &Start, on_medium: Option<&OnMedium>, disk_bytes: u64) -> an
 fn tell(spec: &Start, what: &str, after: Duration, summary: &Summary) {
     if spec.tell {
         let requests = if summary.store_requests == 1 { "request" } else { "requests" };
+        let learned = match summary.learned_windows {
+            None => String::new(),
+            Some(0) => "; nothing was learned before".to_owned(),
+            Some(windows) => format!("; {windows} windows were learned before"),
+        };
         hs_output::note!(
-            "headstart: {what} after {:.2} s; {} read in {} {requests}",
+            "headstart: {what} after {:.2} s; {} read in {} {requests}{learned}",
             after.as_secs_f64(),
             ByteSize(summary.store_bytes),
             summary.store_requests,
@@ -321,6 +334,7 @@ fn mount(spec: &Start, on_medium: Option<&OnMedium>) -> anyhow::Result<Mounted> 
         Disk::Foreign { path } | Disk::Directory { path } => vec![path.clone()],
     };
     let work = Workdir::new(&needed)?;
+    let mut learned_windows = None;
     let (served, fs, lower) = match (&spec.disk, on_medium) {
         (Disk::Image { config, .. }, Some(on_medium)) => {
             let disk = work.folder("disk")?;
@@ -328,6 +342,8 @@ fn mount(spec: &Start, on_medium: Option<&OnMedium>) -> anyhow::Result<Mounted> 
             let config = on_medium.config(config);
             let served = ServedImage::start(Arc::clone(&on_medium.store), &disk, &config, watch)?;
             served.session().abort().iter().for_each(|abort| guard.watch(abort));
+            learned_windows =
+                spec.learned.as_ref().map(|learned| learned.teach(served.disk(), &spec.command));
             let target = work.folder("fs")?;
             let fs = served.mount_fs(&target, &spec.mount)?;
             (ShownDisk::Image(Box::new(served)), Some(fs), target)
@@ -354,7 +370,7 @@ fn mount(spec: &Start, on_medium: Option<&OnMedium>) -> anyhow::Result<Mounted> 
     if let Some(fs) = &fs {
         fs.wait_until_warming_leads();
     }
-    Ok(Mounted { root, fs, served, _work: work, _guard: guard, deadline: OnceCell::new() })
+    Ok(Mounted { root, fs, served, learned_windows, _work: work, _guard: guard, deadline: OnceCell::new() })
 }
 
 enum Ready {

@@ -57,6 +57,10 @@ pub struct Summary {
     pub background_bytes: Option<u64>,
     /// Of these, bytes of chunks that were read.
     pub background_used_bytes: Option<u64>,
+    /// Windows outside the hot region that the last start with `--learn` has read, and that came ahead of the
+    /// reads; zero when nothing was learned before.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub learned_windows: Option<u64>,
     /// Time in which the program waited for the medium: each moment once, however many of its reads waited in
     /// it, and without the reads that fill caches ahead of it.
     pub demand_wait_s: Option<f64>,

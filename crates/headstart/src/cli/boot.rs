@@ -10,6 +10,7 @@ use super::cache::CacheFlags;
 use super::emulation::EmulationFlags;
 use super::image::ImageArg;
 use super::insecure::InsecureFlag;
+use super::learn::LearnFlags;
 use super::prefetch::PrefetchLimits;
 use super::qemu::{Accel, Firmware, QemuFlags};
 use super::seconds;
@@ -94,7 +95,7 @@ pub(crate) struct Boot {
     pub console: Option<PathBuf>,
     /// Record the boot into profile P, from the kernel's first read until --run-after-ready ends. Turns
     /// prefetch off.
-    #[arg(long, value_name = "P")]
+    #[arg(long, value_name = "P", conflicts_with = "learn")]
     pub record: Option<PathBuf>,
     /// Write the guest's reads, what was prefetched, and the guest's processes to FILE as CSV, for `headstart
     /// report`.
@@ -114,6 +115,8 @@ pub(crate) struct Boot {
     pub no_prefetch: bool,
     #[command(flatten)]
     pub limits: PrefetchLimits,
+    #[command(flatten)]
+    pub learn: LearnFlags,
     #[command(flatten)]
     pub cache: CacheFlags,
     /// Print the run summary as JSON.

@@ -48,6 +48,7 @@ pub(crate) fn run(args: &Boot, quiet: bool) -> anyhow::Result<()> {
     }
     let traced = tracer.as_ref().map(|_| traced(&spec)).transpose()?;
     let booted = match &args.record {
+        None if args.learn.learn => record::learn_boot(spec, &args.learn.folder()?)?,
         None => boot::boot(&spec)?,
         Some(output) => {
             let (profile, booted) = record::boot(spec)?;
@@ -154,6 +155,7 @@ pub(crate) fn spec(args: &Boot, is_recorded: bool) -> anyhow::Result<BootSpec> {
         is_recorded,
         processes: None,
         save,
+        learned: None,
     })
 }
 

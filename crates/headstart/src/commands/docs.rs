@@ -39,6 +39,10 @@ const FILES: &[(&str, &str)] = &[
         "Disk cache of remote images: headstart-cache(1).",
     ),
     (
+        "/var/cache/headstart/learned, ~/.cache/headstart/learned",
+        "Profiles that starts with --learn keep: headstart-run(1).",
+    ),
+    (
         "/var/lib/headstart/channels, ~/.local/state/headstart/channels",
         "Newest signature seen of each channel.",
     ),

@@ -87,6 +87,7 @@ pub(crate) fn record(args: &Profile, show_output: bool) -> anyhow::Result<(hs_tr
         watch: None,
         observe: false,
         processes: None,
+        learned: None,
     };
     let read_ahead =
         if exact { ReadAhead::Off } else { ReadAhead::Kernel { kib: args.start.read_ahead_kib() } };

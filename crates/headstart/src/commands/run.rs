@@ -7,7 +7,7 @@ use crate::cli::{Run, StartFlags};
 use hs_output::whole_file::{check_output, write_whole};
 use hs_start::medium;
 use hs_start::open::open_image;
-use hs_start::record::command_line;
+use hs_start::record::{self, command_line};
 use hs_start::start::{self, Disk, PrefetchMode, Start, Started};
 use hs_start::trace::{Traced, Tracer};
 
@@ -68,6 +68,7 @@ pub(crate) fn spec(args: &Run) -> anyhow::Result<Start> {
         watch: None,
         observe: args.observe,
         processes: None,
+        learned: None,
     })
 }
 
@@ -81,7 +82,10 @@ pub(crate) fn run(args: &Run, quiet: bool) -> anyhow::Result<i32> {
     if let Some(tracer) = &tracer {
         (start.watch, start.processes) = (Some(tracer.watch()), Some(tracer.processes()));
     }
-    let started = start::start(&start)?;
+    let started = match args.learn.learn {
+        true => record::learn(start.clone(), &args.learn.folder()?)?,
+        false => start::start(&start)?,
+    };
     if let Some(tracer) = &tracer {
         tracer.write(&traced(&start, &started)?)?;
     }

@@ -25,6 +25,7 @@ mod install;
 mod jails;
 mod kills;
 mod lab;
+mod learns;
 mod live;
 mod live_page;
 mod machine;

@@ -199,6 +199,7 @@ mod tests {
             watch: None,
             observe: false,
             processes: None,
+            learned: None,
         })
     }
 

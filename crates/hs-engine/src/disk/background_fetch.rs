@@ -1,16 +1,17 @@
-//! Windows that no read has asked for: they come behind demand, and wait in memory as they are stored.
+//! Windows that no read has asked for: they come behind demand, and wait in memory as they are stored. Those
+//! that an earlier start has read come first, in its order.
 
 use std::collections::VecDeque;
 
-use hs_units::Nanos;
+use hs_units::{BLOCK_BYTES, BlockRange, Lba, Nanos};
 
 use super::DiskEngine;
 use super::chunk_table::Stage;
-use super::fetches::{Purpose, cut};
+use super::fetches::{BackgroundRequest, FetchChunk, Purpose, cut};
 use super::image_map::{ChunkKey, ChunkLocation, ImageMap, WindowLocation};
 use super::reads::Requester;
 use crate::EndReason;
-use crate::background::Answered;
+use crate::background::{Answered, Learned};
 use crate::queue::{Class, ClientKey};
 
 /// After so long without a read of a window, or a new one, all that wait are dropped: the start is over.
@@ -64,11 +65,30 @@ impl<M: ImageMap> DiskEngine<M> {
     /// Whether memory samples change what the engine does.
     #[must_use]
     pub fn watches_memory(&self) -> bool {
-        self.prefetch.ended().is_none() || self.brings_rest() || self.filled.bytes > 0
+        self.prefetch.ended().is_none() || self.brings_more() || self.filled.bytes > 0
     }
 
-    fn brings_rest(&self) -> bool {
-        let may = self.config.prefetch.is_some_and(|limits| limits.brings_rest);
+    /// An earlier start from this image has read these blocks, the first of them first. What of them lies
+    /// outside the hot region comes behind demand; returns how many windows that is.
+    pub fn handle_learned(&mut self, blocks: impl IntoIterator<Item = BlockRange>) -> u64 {
+        let window_blocks = self.map.window_bytes() / BLOCK_BYTES;
+        let disk_blocks = self.map.disk_bytes().div_ceil(BLOCK_BYTES);
+        let windows = blocks.into_iter().filter(|run| run.count > 0).flat_map(|run| {
+            let (start, end) = (run.start.0, run.start.0.saturating_add(run.count).min(disk_blocks));
+            (start / window_blocks..end.div_ceil(window_blocks)).map(move |window| {
+                let blocks = start.max(window * window_blocks)..end.min((window + 1) * window_blocks);
+                (window, blocks)
+            })
+        });
+        let is_cold = |lba| self.map.hot_block(Lba(lba)).is_none();
+        let cold = windows.filter_map(|(window, mut blocks)| blocks.any(is_cold).then_some(window));
+        self.learned = Learned::new(cold);
+        self.learned.len() as u64
+    }
+
+    /// Whether windows come that no read has asked for.
+    fn brings_more(&self) -> bool {
+        let may = self.config.prefetch.is_some_and(|limits| limits.brings_rest || self.learned.len() > 0);
         may && !self.filled.is_over && !self.shut_down && !self.prefetch_held
     }
 
@@ -79,23 +99,54 @@ impl<M: ImageMap> DiskEngine<M> {
 
     /// Asks for windows behind demand, once the stream of the hot region is over or is of no help.
     pub(super) fn drive_background(&mut self, now: Nanos) {
-        if !self.brings_rest() || self.fetches.background.is_queued {
+        if !self.brings_more() || self.fetches.background.is_queued {
             return;
         }
-        let is_free = match self.prefetch.ended() {
-            Some(EndReason::Nothing | EndReason::NoHelp) => true,
-            // A start that finds everything in the hot region needs no more.
-            Some(EndReason::Complete) => self.background.has_reads(),
+        match self.prefetch.ended() {
+            Some(EndReason::Nothing | EndReason::NoHelp | EndReason::Complete) => {}
             Some(_) => return self.stop_background(),
-            None => self.prefetch.is_doubted(),
-        };
+            None if self.prefetch.is_doubted() => {}
+            None => return,
+        }
+        if !self.drive_learned(now) {
+            self.drive_rest(now);
+        }
+    }
+
+    /// Asks for learned windows, when the medium has room for a request; false when there are no more of them
+    /// that pay.
+    fn drive_learned(&mut self, now: Nanos) -> bool {
+        if !self.background.learned_pays(self.learned.chance(), self.map.window_bytes() / 2) {
+            return false;
+        }
+        let mut learned = std::mem::take(&mut self.learned);
+        let mut found = Candidate::Unwanted;
+        let window = learned.next(|window| {
+            found = self.candidate(now, window);
+            !matches!(found, Candidate::Unwanted)
+        });
+        self.learned = learned;
+        let Some(window) = window else { return false };
+        if let Some(request) = self.background.learned_request(self.fetches.background.bytes)
+            && request.bytes <= self.background_room()
+        {
+            let more = BackgroundRequest { most_bytes: request.bytes, learned_gap: Some(request.gap_bytes) };
+            self.request_candidate(now, window, found, more);
+        }
+        true
+    }
+
+    /// The same for all other windows of the image.
+    fn drive_rest(&mut self, now: Nanos) {
+        let brings_rest = self.config.prefetch.is_some_and(|limits| limits.brings_rest);
+        // A start that finds everything in the hot region needs no more.
+        let is_complete = self.prefetch.ended() == Some(EndReason::Complete);
+        if !brings_rest || (is_complete && !self.background.has_reads()) {
+            return;
+        }
         let under_way = self.fetches.background.bytes;
-        let room = self
-            .prefetch_memory
-            .target_bytes()
-            .saturating_sub(self.held_bytes + self.filled.bytes + under_way);
         let bytes = self.background.request_bytes(under_way, self.prefetch.has_misses());
-        let Some(bytes) = bytes.filter(|bytes| is_free && *bytes <= room) else { return };
+        let Some(most_bytes) = bytes.filter(|bytes| *bytes <= self.background_room()) else { return };
         if !self.background.pays(self.map.window_bytes() / 2) {
             return;
         }
@@ -106,10 +157,26 @@ impl<M: ImageMap> DiskEngine<M> {
             !matches!(found, Candidate::Unwanted)
         });
         self.order = order;
-        match (window, found) {
-            (Some(window), Candidate::At(place)) => self.request_background(now, window, place, bytes),
-            (Some(_), Candidate::Behind(page)) => self.request_page(now, page),
-            _ => self.stop_background(),
+        match window {
+            Some(window) => {
+                let more = BackgroundRequest { most_bytes, learned_gap: None };
+                self.request_candidate(now, window, found, more);
+            }
+            None => self.stop_background(),
+        }
+    }
+
+    /// Bytes of memory for what comes behind demand.
+    fn background_room(&self) -> u64 {
+        let taken = self.held_bytes + self.filled.bytes + self.fetches.background.bytes;
+        self.prefetch_memory.target_bytes().saturating_sub(taken)
+    }
+
+    fn request_candidate(&mut self, now: Nanos, window: u64, found: Candidate, more: BackgroundRequest) {
+        match found {
+            Candidate::At(place) => self.request_background(now, window, place, more),
+            Candidate::Behind(page) => self.request_page(now, page),
+            Candidate::Unwanted => {}
         }
     }
 
@@ -146,49 +213,104 @@ impl<M: ImageMap> DiskEngine<M> {
         }
     }
 
-    fn request_background(&mut self, now: Nanos, window: u64, place: ChunkLocation, most_bytes: u64) {
-        let slot = self.table.enter(ChunkKey::Cold(window));
+    fn request_background(&mut self, now: Nanos, window: u64, place: ChunkLocation, more: BackgroundRequest) {
+        let slot = self.enter_background(window, place);
         let request = self.fetches.requests.take();
-        let requester = Requester { client: ClientKey::NONE, class: Class::Fill };
+        self.table[slot].stage = Stage::Queued { request };
+        self.fetches.background.is_queued = true;
+        // A profile names what was learned.
+        let class = if more.learned_gap.is_some() { Class::Prefetch } else { Class::Fill };
+        let requester = Requester { client: ClientKey::NONE, class };
+        self.table[slot].requester = requester;
+        self.enqueue(now, request, requester, cut(place.range), Purpose::Background(slot, more));
+    }
+
+    fn enter_background(&mut self, window: u64, place: ChunkLocation) -> u32 {
+        let slot = self.table.enter(ChunkKey::Cold(window));
         let chunk = &mut self.table[slot];
         (chunk.place, chunk.raw_bytes) = (place.range, place.raw_bytes);
-        (chunk.from_stream, chunk.requester) = (false, requester);
-        chunk.stage = Stage::Queued { request };
-        self.fetches.background.is_queued = true;
-        let purpose = Purpose::Background(slot, most_bytes);
-        self.enqueue(now, request, requester, cut(place.range), purpose);
+        chunk.from_stream = false;
+        chunk.requester = Requester { client: ClientKey::NONE, class: Class::Fill };
+        slot
     }
 
     /// A request for a window behind demand begins: others that lie behind it come along. If a read waits for
     /// it by now, it is a request like others.
-    pub(super) fn begin_background(&mut self, now: Nanos, fetch: u32, most_bytes: u64, class: Class) {
+    pub(super) fn begin_background(&mut self, now: Nanos, fetch: u32, more: BackgroundRequest, class: Class) {
         self.fetches.background.is_queued = false;
         let [first] = self.fetches.slab[fetch].chunks[..] else { return };
         let ChunkKey::Cold(first_window) = first.key else { return };
-        if class != Class::Fill {
+        if class < Class::Prefetch {
             return;
         }
-        let (mut bytes, mut end) = (first.range.len, first.range.end());
-        for window in first_window + 1..self.map.windows() {
+        if more.learned_gap.is_some() {
+            let learned = std::mem::take(&mut self.learned);
+            self.extend_background(now, fetch, first_window, learned.behind(first_window), more);
+            self.learned = learned;
+        } else {
+            let behind = first_window + 1..self.map.windows();
+            self.extend_background(now, fetch, first_window, behind, more);
+        }
+        let bytes = self.fetches.range(fetch).len;
+        self.fetches.slab[fetch].background_bytes = bytes;
+        self.fetches.background.bytes += bytes;
+    }
+
+    /// As many of the windows `behind` the last one of a fetch come along as lie behind each other in the
+    /// image, but for small gaps.
+    fn extend_background(
+        &mut self,
+        now: Nanos,
+        fetch: u32,
+        mut last: u64,
+        behind: impl Iterator<Item = u64>,
+        BackgroundRequest { most_bytes, learned_gap }: BackgroundRequest,
+    ) {
+        let most_gap = learned_gap.unwrap_or(0);
+        for window in behind {
             let place = match self.map.window(window) {
                 Some(WindowLocation::Zero) => continue,
                 Some(WindowLocation::Stored(place)) => place,
-                None => break,
+                None => return,
             };
+            let range = self.fetches.range(fetch);
+            let gap = place.range.offset.checked_sub(range.end());
+            let is_near = gap.is_some_and(|gap| gap <= most_gap);
             let is_wanted = !self.filled.has_had(window) && self.is_unasked(now, window);
-            if place.range.offset != end || bytes + place.range.len > most_bytes || !is_wanted {
-                break;
+            if !is_near || !is_wanted || place.range.end() - range.offset > most_bytes {
+                return;
             }
-            (bytes, end) = (bytes + place.range.len, place.range.end());
-            let slot = self.table.enter(ChunkKey::Cold(window));
-            let chunk = &mut self.table[slot];
-            (chunk.place, chunk.raw_bytes) = (place.range, place.raw_bytes);
-            chunk.from_stream = false;
-            chunk.requester = Requester { client: ClientKey::NONE, class: Class::Fill };
+            if gap > Some(0) && !self.bridge(fetch, last + 1..window, place.range.offset) {
+                return;
+            }
+            let slot = self.enter_background(window, place);
             self.add_member(fetch, slot);
+            last = window;
         }
-        self.fetches.slab[fetch].background_bytes = bytes;
-        self.fetches.background.bytes += bytes;
+    }
+
+    /// A fetch reads over the chunks of these windows, up to `end`, and drops them; false when they do not
+    /// lie there.
+    fn bridge(&mut self, fetch: u32, windows: std::ops::Range<u64>, end: u64) -> bool {
+        let members = self.fetches.slab[fetch].chunks.len();
+        let mut at = self.fetches.range(fetch).end();
+        for window in windows {
+            match self.map.window(window) {
+                Some(WindowLocation::Stored(place)) if place.range.offset == at => {
+                    let (key, range) = (ChunkKey::Cold(window), place.range);
+                    let member = FetchChunk { key, range, slot: u32::MAX, owned: false, came: false };
+                    self.fetches.slab[fetch].chunks.push(member);
+                    at = range.end();
+                }
+                // Zero, or stored elsewhere because it is equal to another one.
+                Some(_) => {}
+                None => break,
+            }
+        }
+        if at != end {
+            self.fetches.slab[fetch].chunks.truncate(members);
+        }
+        at == end
     }
 
     /// A fetch is over: what it says of the medium.
@@ -203,8 +325,9 @@ impl<M: ImageMap> DiskEngine<M> {
 
     /// A read wants a cold window that is not decompressed.
     pub(super) fn note_cold_read(&mut self, now: Nanos, window: u64) {
-        if self.brings_rest() {
+        if self.brings_more() {
             self.order.handle_read(window);
+            self.learned.handle_read(window);
             self.background.handle_read();
             self.filled.touched = now;
         }
@@ -212,23 +335,28 @@ impl<M: ImageMap> DiskEngine<M> {
 
     /// A cold window has come.
     pub(super) fn note_came(&mut self, slot: u32, window: u64, is_background: bool, is_awaited: bool) {
-        if !self.brings_rest() {
+        if !self.brings_more() {
             return;
         }
         self.filled.note_had(window);
         if is_background {
             let bytes = self.table[slot].place.len;
-            self.background.handle_brought(bytes);
             self.stats.background_bytes += bytes;
+            // What was learned says nothing about the rest.
+            if !self.learned.contains(window) {
+                self.background.handle_brought(bytes);
+            }
             if is_awaited {
-                self.note_used(bytes);
+                self.note_used(slot, window);
             }
         }
     }
 
-    const fn note_used(&mut self, bytes: u64) {
-        self.background.handle_used();
-        self.stats.background_used_bytes += bytes;
+    fn note_used(&mut self, slot: u32, window: u64) {
+        self.stats.background_used_bytes += self.table[slot].place.len;
+        if !self.learned.contains(window) {
+            self.background.handle_used();
+        }
     }
 
     /// Keeps a chunk that no read has asked for.
@@ -246,9 +374,10 @@ impl<M: ImageMap> DiskEngine<M> {
     pub(super) fn use_filled(&mut self, slot: u32) {
         let chunk = &mut self.table[slot];
         if std::mem::take(&mut chunk.filled) {
-            let bytes = chunk.place.len;
-            self.filled.bytes -= bytes;
-            self.note_used(bytes);
+            self.filled.bytes -= chunk.place.len;
+            if let ChunkKey::Cold(window) = chunk.key {
+                self.note_used(slot, window);
+            }
         }
     }
 

@@ -17,12 +17,22 @@ pub(super) enum Purpose {
     Chunk(u32),
     /// This chunk of a cold window, and those of windows behind it up to there.
     Ahead(u32, u64),
-    /// This chunk of a cold window that no read has asked for, and those behind it: so many bytes.
-    Background(u32, u64),
+    /// This chunk of a cold window that no read has asked for, and others behind it.
+    Background(u32, BackgroundRequest),
     /// A run of hot chunks.
     Stream(RequestId, Range<u32>),
     /// A permit for another reader of the medium.
     Permit(u32),
+}
+
+/// What comes along with a window that no read has asked for.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(super) struct BackgroundRequest {
+    /// Bytes of the image, at most.
+    pub most_bytes: u64,
+    /// Other learned windows come along, if the window is one, over gaps of so many bytes; else those that
+    /// lie directly behind it.
+    pub learned_gap: Option<u64>,
 }
 
 /// A request in the queue.

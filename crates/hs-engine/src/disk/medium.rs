@@ -132,9 +132,9 @@ impl<M: ImageMap> DiskEngine<M> {
                     self.add_member(index, slot);
                     ahead = Some((slot, end));
                 }
-                Some(Purpose::Background(slot, most_bytes)) => {
+                Some(Purpose::Background(slot, more)) => {
                     self.add_member(index, slot);
-                    background = Some(most_bytes);
+                    background = Some(more);
                 }
                 Some(Purpose::Stream(id, run)) => {
                     self.fetches.stream_requests.retain(|other| other != request);
@@ -147,8 +147,8 @@ impl<M: ImageMap> DiskEngine<M> {
         self.tags = tags;
         self.fetches.slab[index].chunks.sort_unstable_by_key(|chunk| (chunk.range.offset, !chunk.owned));
         self.fetches.slab[index].chunks.dedup_by_key(|chunk| chunk.key);
-        if let Some(most_bytes) = background {
-            self.begin_background(now, index, most_bytes, dispatch.class);
+        if let Some(more) = background {
+            self.begin_background(now, index, more, dispatch.class);
         }
         let rest = match ahead {
             None if self.fetches.slab[index].background_bytes > 0 => None,

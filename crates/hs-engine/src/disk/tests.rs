@@ -6,7 +6,7 @@ mod stream;
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use hs_units::{BLOCK_BYTES, ByteRange, Lba, MemorySample};
+use hs_units::{BLOCK_BYTES, BlockRange, ByteRange, Lba, MemorySample};
 use proptest::prelude::*;
 
 use super::*;
@@ -89,6 +89,18 @@ impl ImageMap for Image {
     }
 }
 
+/// What a profile could say: runs of blocks, some of which are empty, known already or outside the disk.
+fn learned(seed: u64) -> impl Iterator<Item = BlockRange> {
+    (0..8).map(move |at| {
+        let bits = seed.rotate_left(8 * at);
+        let start = if bits.is_multiple_of(13) { u64::MAX - 1 } else { bits % 110 };
+        BlockRange {
+            start: Lba(start),
+            count: if bits.is_multiple_of(11) { u64::MAX } else { bits / 128 % 12 },
+        }
+    })
+}
+
 /// What the shell may do next. Numbers choose among what is there.
 #[derive(Clone, Copy, Debug)]
 enum Step {
@@ -108,6 +120,7 @@ enum Step {
     Expect(u32),
     Release(u32),
     LeftOut(u32, u32),
+    Learn(u64),
     Permit(u64),
     PermitDone(usize),
     Hold,
@@ -138,6 +151,7 @@ fn step() -> impl Strategy<Value = Step> {
         1 => (0..HOT).prop_map(Step::Expect),
         1 => (0..HOT).prop_map(Step::Release),
         2 => (0..HOT, 0..2u32).prop_map(|(chunk, block)| Step::LeftOut(chunk, block)),
+        1 => any::<u64>().prop_map(Step::Learn),
         2 => (0..40u64).prop_map(Step::Permit),
         3 => any::<usize>().prop_map(Step::PermitDone),
         1 => (0..12u8).prop_map(|which| match which {
@@ -321,6 +335,9 @@ impl Shell {
                 if self.engine.wants_tripwire(now, chunk) {
                     self.engine.handle_left_out(chunk, block);
                 }
+            }
+            Step::Learn(seed) => {
+                self.engine.handle_learned(learned(seed));
             }
             Step::Permit(block) => {
                 let permit = self.engine.handle_permit(now, ByteRange::new(block * STORED, STORED));

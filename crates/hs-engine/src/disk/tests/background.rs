@@ -1,6 +1,7 @@
 //! What comes behind demand, and when nothing does.
 
 use super::*;
+use crate::queue::{MediumTraits, QueueConfig};
 
 /// The engine of an image whose hot region has come, and whose rest may come.
 fn shell(limits: PrefetchConfig) -> Shell {
@@ -33,6 +34,34 @@ fn bring(shell: &mut Shell, fetch: FetchId, latency: Nanos) {
         shell.pump();
     }
     shell.engine.check();
+}
+
+/// The windows of a fetch that is under way, and whether it is to bring them.
+fn windows(shell: &Shell, fetch: FetchId) -> Vec<(u64, bool)> {
+    let window = |chunk: &FetchChunk| match chunk.key {
+        ChunkKey::Cold(window) => Some((window, chunk.is_brought())),
+        _ => None,
+    };
+    shell.fetches[&fetch].iter().filter_map(window).collect()
+}
+
+/// An earlier start has read all blocks of these windows.
+fn learn(shell: &mut Shell, windows: &[u64]) -> u64 {
+    let blocks = windows.iter().map(|window| BlockRange::new(Lba(window * WINDOW_BLOCKS), WINDOW_BLOCKS));
+    let learned = shell.engine.handle_learned(blocks);
+    shell.pump();
+    learned
+}
+
+/// Brings all that no read waits for; returns the windows that came.
+fn bring_background(shell: &mut Shell, latency: Nanos) -> Vec<u64> {
+    let mut came = Vec::new();
+    while let Some(fetch) = pick(&shell.fetches, 0) {
+        came.extend(windows(shell, fetch).into_iter().filter(|(_, comes)| *comes).map(|(window, _)| window));
+        bring(shell, fetch, latency);
+    }
+    came.sort_unstable();
+    came
 }
 
 fn read(shell: &mut Shell, window: u64) {
@@ -162,5 +191,84 @@ fn a_page_that_cannot_be_had_is_asked_for_once() {
         }
     }
     assert!(shell.fetches.is_empty(), "it goes on without end");
+    shell.finish();
+}
+
+#[test]
+fn learned_windows_come_before_any_read_has_waited_and_before_the_rest() {
+    let mut shell = shell_behind(PrefetchConfig::default(), LATENCY);
+    assert_eq!(learn(&mut shell, &[20, 13, 4, 13, 1000]), 3, "each once, and only those of the disk");
+    assert_eq!(bring_background(&mut shell, LATENCY), [4, 13, 20]);
+    let fetched = shell.fetched.len();
+    for window in [20, 13, 4] {
+        read(&mut shell, window);
+        while let Some(decoder) = pick(&shell.decoding, 0) {
+            shell.decoded(decoder, true);
+            shell.pump();
+        }
+    }
+    let stats = shell.engine.stats();
+    assert!(shell.reads.is_empty() && stats.background_used_bytes == 3 * STORED);
+    // The rest comes as before.
+    assert!(shell.fetched.len() > fetched && shell.fetched.values().any(|class| *class == Class::Fill));
+    shell.finish();
+}
+
+#[test]
+fn learned_windows_come_where_the_rest_does_not() {
+    for (latency, medium) in [(LATENCY, "slow"), (Nanos::from_millis(1), "quick")] {
+        let mut shell = shell_behind(PrefetchConfig::default(), latency);
+        shell.engine.config.prefetch = Some(PrefetchConfig::default());
+        learn(&mut shell, &[1, 22]);
+        assert_eq!(bring_background(&mut shell, latency), [1, 22], "{medium}");
+        assert_eq!(program(&mut shell, &[8, 13, 20], latency), 2, "{medium}: and nothing else does");
+        shell.finish();
+    }
+}
+
+#[test]
+fn a_request_for_learned_windows_reads_over_small_gaps_on_a_medium_that_serves_one_at_a_time() {
+    let serial = MediumTraits { rotational: true, overlaps: false, bytes_per_s: None };
+    let config = DiskConfig { queue: QueueConfig::for_medium(serial), ..DiskConfig::default() };
+    let mut shell = Shell::new(config);
+    shell.pump();
+    while let Some(fetch) = pick(&shell.fetches, 0) {
+        bring(&mut shell, fetch, LATENCY);
+    }
+    learn(&mut shell, &[8, 10, 22]);
+    shell.now += Nanos::from_millis(10);
+    shell.pump();
+    // The pages of the index come first, each when it is needed.
+    while let Some(fetch) = pick(&shell.fetches, 0)
+        && windows(&shell, fetch).is_empty()
+    {
+        bring(&mut shell, fetch, LATENCY);
+    }
+    let fetch = pick(&shell.fetches, 0).expect("learned windows come");
+    assert_eq!(windows(&shell, fetch)[..3], [(8, true), (9, false), (10, true)]);
+    for _ in 0..2 {
+        bring_background(&mut shell, LATENCY);
+        // The queue waits for a moment, since a read could follow.
+        shell.now += Nanos::from_millis(10);
+        shell.pump();
+    }
+    assert_eq!(shell.engine.stats().background_bytes, 3 * STORED);
+    let fetched = shell.fetched.len();
+    shell.run(Step::Read { block: 9 * WINDOW_BLOCKS, blocks: 1, class: 0 });
+    assert!(shell.fetched.len() > fetched, "what was read over was dropped");
+    bring_background(&mut shell, LATENCY);
+    shell.finish();
+}
+
+#[test]
+fn learned_windows_end_when_the_start_reads_others() {
+    let mut shell = shell_behind(PrefetchConfig::default(), LATENCY);
+    assert_eq!(learn(&mut shell, &[3]), 0, "all of its blocks are hot");
+    learn(&mut shell, &[8, 22]);
+    // Each of them costs its transfer and saves nothing.
+    (0..5_000).for_each(|_| shell.engine.learned.handle_read(13));
+    let chance = shell.engine.learned.chance();
+    assert!(!shell.engine.background.learned_pays(chance, 100 * STORED), "{chance}");
+    bring_background(&mut shell, LATENCY);
     shell.finish();
 }

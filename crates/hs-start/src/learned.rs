@@ -1,0 +1,136 @@
+//! Profiles that starts keep for the next one with the same command from the same image.
+
+use std::ffi::OsString;
+use std::fs::{self, File};
+use std::io::Read;
+use std::os::unix::ffi::OsStrExt;
+use std::path::{Path, PathBuf};
+use std::time::SystemTime;
+
+use anyhow::{Context, bail};
+use hs_format::chunk_digest;
+use hs_image::Image;
+use hs_output::own_folders::OwnFolders;
+use hs_output::whole_file::write_private;
+use hs_serve::ServedDisk;
+use hs_trace::Profile;
+
+/// How the name of a profile ends.
+const SUFFIX: &str = "hsp";
+/// Larger profiles are neither kept nor read: this one has a million reads.
+const MOST_PROFILE_BYTES: u64 = 32 << 20;
+/// Profiles that are kept, at most.
+const MOST_PROFILES: usize = 256;
+/// Their bytes, at most.
+const MOST_BYTES: u64 = 128 << 20;
+
+/// The folder of learned profiles.
+#[derive(Clone, Debug)]
+pub struct LearnedFolder(PathBuf);
+
+impl LearnedFolder {
+    /// The folder that the user names, or the default.
+    ///
+    /// # Errors
+    /// When this user has no home.
+    pub fn of(asked: Option<&Path>) -> anyhow::Result<Self> {
+        let folder = asked.map(Path::to_owned).or_else(|| OwnFolders::CACHE.find("learned"));
+        folder.map(Self).context("--learn: this user has no home to keep profiles in: give --learned DIR")
+    }
+
+    /// Gives a disk that has just been opened what the last start with this command has read; returns how
+    /// many windows that is. A profile that cannot be used is as good as none.
+    pub fn teach(&self, disk: &ServedDisk, command: &[OsString]) -> u64 {
+        let path = self.path(disk.image(), command);
+        match read(&path, disk.image()) {
+            Ok(Some(profile)) => disk.learn(profile.first_access_runs()),
+            Ok(None) => 0,
+            Err(error) => {
+                log::warn!("{}: {error:#}; the start is made without it, and replaces it", path.display());
+                0
+            }
+        }
+    }
+
+    /// Keeps the profile of a start for the next one with this command, in place of the last; the oldest
+    /// profiles go.
+    ///
+    /// # Errors
+    /// When it cannot be written.
+    pub fn keep(&self, image: &Image, command: &[OsString], profile: &Profile) -> anyhow::Result<()> {
+        let bytes = profile.encode()?;
+        if bytes.len() as u64 > MOST_PROFILE_BYTES {
+            bail!("a profile of {} bytes is too large", bytes.len());
+        }
+        write_private(&self.path(image, command), &bytes)?;
+        self.remove_oldest();
+        Ok(())
+    }
+
+    /// The image is named by its verified digest, so that no other image gets its profile.
+    fn path(&self, image: &Image, command: &[OsString]) -> PathBuf {
+        let words: Vec<&[u8]> = command.iter().map(|word| word.as_bytes()).collect();
+        // No word has a zero byte.
+        let command = chunk_digest(&words.join(&0)).to_string();
+        self.0.join(format!("{}-{}.{SUFFIX}", image.image_digest(), &command[..16]))
+    }
+
+    fn remove_oldest(&self) {
+        let entries = fs::read_dir(&self.0).into_iter().flatten().flatten().map(|entry| entry.path());
+        let profiles = entries.filter(|path| path.extension().is_some_and(|end| end == SUFFIX));
+        let mut profiles: Vec<(SystemTime, u64, PathBuf)> = profiles
+            .filter_map(|path| {
+                let metadata = fs::symlink_metadata(&path).ok()?;
+                Some((metadata.modified().ok()?, metadata.len(), path))
+            })
+            .collect();
+        profiles.sort_unstable_by(|a, b| b.cmp(a));
+        let (mut kept, mut bytes) = (0, 0);
+        for (_, len, path) in profiles {
+            (kept, bytes) = (kept + 1, bytes + len);
+            if kept > MOST_PROFILES || bytes > MOST_BYTES {
+                // Another start may have removed it.
+                let _ = fs::remove_file(path);
+            }
+        }
+    }
+}
+
+/// The profile at `path`, if there is one, checked against the image.
+fn read(path: &Path, image: &Image) -> anyhow::Result<Option<Profile>> {
+    let file = match File::open(path) {
+        Err(error) if error.kind() == std::io::ErrorKind::NotFound => return Ok(None),
+        opened => opened?,
+    };
+    let mut bytes = Vec::new();
+    file.take(MOST_PROFILE_BYTES + 1).read_to_end(&mut bytes)?;
+    if bytes.len() as u64 > MOST_PROFILE_BYTES {
+        bail!("the file is too large for a learned profile");
+    }
+    let profile = Profile::decode(&bytes).context("this is not a usable profile")?;
+    profile.check_disk(image.disk_digest(), image.disk_bytes())?;
+    Ok(Some(profile))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_oldest_profiles_go() {
+        let folder = tempfile::tempdir().expect("a folder");
+        let learned = LearnedFolder::of(Some(folder.path())).expect("it is named");
+        let name = |number: usize| folder.path().join(format!("{number}.{SUFFIX}"));
+        for number in 0..MOST_PROFILES + 3 {
+            fs::write(name(number), "x").expect("a file");
+            let file = File::options().append(true).open(name(number)).expect("it is there");
+            let age = std::time::Duration::from_secs((MOST_PROFILES - number.min(MOST_PROFILES)) as u64);
+            file.set_modified(SystemTime::now() - age).expect("its time");
+        }
+        File::create(name(5)).and_then(|file| file.set_len(MOST_BYTES)).expect("a large one, the newest");
+        fs::write(folder.path().join("other"), "").expect("no profile");
+        learned.remove_oldest();
+        assert!(name(5).exists() && folder.path().join("other").exists());
+        assert_eq!(fs::read_dir(folder.path()).expect("it is there").count(), 2, "the others are older");
+    }
+}
