@@ -63,6 +63,8 @@ const INITRAMFS_TOOLS_COMPRESSION: &str = "/etc/initramfs-tools/conf.d/headstart
 /// What dracut leaves out where no root comes from the network: parts of its own, and drivers.
 const UNNEEDED_MODULES: &str = "network network-legacy network-manager nfs iscsi fcoe nbd cifs";
 const UNNEEDED_DRIVERS: &str = "btrfs ceph cifs f2fs nfs nfsv4 sunrpc xfs";
+/// Its network, which some distributions have in a package of its own.
+const DRACUT_NETWORK: &str = "/usr/lib/dracut/modules.d/40network/module-setup.sh";
 /// Where dracut looks for it.
 const DRACUT_MODULE: &str = "/usr/lib/dracut/modules.d/90headstart";
 
@@ -145,7 +147,12 @@ pub(crate) fn make(
             if has_zstd {
                 command.push("--zstd");
             }
-            if !kind.has_network {
+            if kind.has_network {
+                if !system.has(DRACUT_NETWORK) {
+                    bail!("dracut has no network in the system: install dracut-network there");
+                }
+                command.extend(["--add", "network"]);
+            } else {
                 command.extend(["--omit", UNNEEDED_MODULES, "--omit-drivers", UNNEEDED_DRIVERS]);
             }
             command.push(MADE);

@@ -34,6 +34,7 @@ mod mounts;
 mod nbd;
 mod nbd_reconnect;
 mod nbd_tls;
+mod netboot;
 mod network_faults;
 mod network_trust;
 mod new_users;
