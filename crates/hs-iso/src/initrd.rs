@@ -65,6 +65,10 @@ const UNNEEDED_MODULES: &str = "network network-legacy network-manager nfs iscsi
 const UNNEEDED_DRIVERS: &str = "btrfs ceph cifs f2fs nfs nfsv4 sunrpc xfs";
 /// Its network, which some distributions have in a package of its own.
 const DRACUT_NETWORK: &str = "/usr/lib/dracut/modules.d/40network/module-setup.sh";
+/// Its network by dhclient. Where it can be had, it is better than systemd-networkd, which dracut would take in
+/// Debian 12: that needs the bus, and notes no name servers.
+const DRACUT_LEGACY: &str = "/usr/lib/dracut/modules.d/35network-legacy/module-setup.sh";
+const DHCLIENT: &str = "/usr/sbin/dhclient";
 /// Where dracut looks for it.
 const DRACUT_MODULE: &str = "/usr/lib/dracut/modules.d/90headstart";
 
@@ -152,6 +156,9 @@ pub(crate) fn make(
                     bail!("dracut has no network in the system: install dracut-network there");
                 }
                 command.extend(["--add", "network"]);
+                if system.has(DHCLIENT) && system.has(DRACUT_LEGACY) {
+                    command.extend(["--add", "network-legacy"]);
+                }
             } else {
                 command.extend(["--omit", UNNEEDED_MODULES, "--omit-drivers", UNNEEDED_DRIVERS]);
             }

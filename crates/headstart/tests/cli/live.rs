@@ -26,7 +26,7 @@ const NEEDED: [&str; 9] = [
 ];
 /// In the system: a kernel with drivers for virtual machines, and both makers of an initramfs.
 const PACKAGES: &str =
-    "linux-image-cloud-amd64,systemd-sysv,udev,initramfs-tools,dracut-network,busybox,zstd,iproute2";
+    "linux-image-cloud-amd64,systemd-sysv,udev,initramfs-tools,dracut-network,procps,busybox,zstd,iproute2";
 /// The files that are compared: some of them were read while it started, most were not.
 pub(crate) const SUM: &str = "find /usr/bin /usr/sbin -type f | LC_ALL=C sort | xargs cat | sha256sum";
 /// In the system: where initramfs-tools and dracut find authorities, and a server's certificate with its key.
