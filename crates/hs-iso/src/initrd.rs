@@ -65,8 +65,8 @@ const UNNEEDED_MODULES: &str = "network network-legacy network-manager nfs iscsi
 const UNNEEDED_DRIVERS: &str = "btrfs ceph cifs f2fs nfs nfsv4 sunrpc xfs";
 /// Its network, which some distributions have in a package of its own.
 const DRACUT_NETWORK: &str = "/usr/lib/dracut/modules.d/40network/module-setup.sh";
-/// Its network by dhclient. Where it can be had, it is better than systemd-networkd, which dracut would take in
-/// Debian 12: that needs the bus, and notes no name servers.
+/// Its network by dhclient. Where it can be had, it is better than systemd-networkd, which dracut would take
+/// in Debian 12: that needs the bus, and notes no name servers.
 const DRACUT_LEGACY: &str = "/usr/lib/dracut/modules.d/35network-legacy/module-setup.sh";
 const DHCLIENT: &str = "/usr/sbin/dhclient";
 /// Where dracut looks for it.
