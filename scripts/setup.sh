@@ -59,6 +59,8 @@ test  grub-efi-amd64-bin  GRUB for UEFI
 test  dosfstools          mkfs.vfat makes the file system that UEFI starts from
 test  mtools              puts GRUB into it
 test  ovmf                UEFI for machines of QEMU
+test  iproute2            ip makes networks in which machines start from a server
+test  dnsmasq-base        tells the firmware of such a machine its address, and where its boot loader is
 test  binutils            strip takes debug information out of what goes into an initramfs
 test  gnutls-bin          certtool makes the certificates with which the tests speak NBD over TLS
 test  fio                 reads the same at random, 16 requests at a time

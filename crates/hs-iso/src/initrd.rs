@@ -63,6 +63,12 @@ const INITRAMFS_TOOLS_COMPRESSION: &str = "/etc/initramfs-tools/conf.d/headstart
 /// What dracut leaves out where no root comes from the network: parts of its own, and drivers.
 const UNNEEDED_MODULES: &str = "network network-legacy network-manager nfs iscsi fcoe nbd cifs";
 const UNNEEDED_DRIVERS: &str = "btrfs ceph cifs f2fs nfs nfsv4 sunrpc xfs";
+/// Its network, which some distributions have in a package of its own.
+const DRACUT_NETWORK: &str = "/usr/lib/dracut/modules.d/40network/module-setup.sh";
+/// Its network by dhclient. Where it can be had, it is better than systemd-networkd, which dracut would take
+/// in Debian 12: that needs the bus, and notes no name servers.
+const DRACUT_LEGACY: &str = "/usr/lib/dracut/modules.d/35network-legacy/module-setup.sh";
+const DHCLIENT: &str = "/usr/sbin/dhclient";
 /// Where dracut looks for it.
 const DRACUT_MODULE: &str = "/usr/lib/dracut/modules.d/90headstart";
 
@@ -145,7 +151,15 @@ pub(crate) fn make(
             if has_zstd {
                 command.push("--zstd");
             }
-            if !kind.has_network {
+            if kind.has_network {
+                if !system.has(DRACUT_NETWORK) {
+                    bail!("dracut has no network in the system: install dracut-network there");
+                }
+                command.extend(["--add", "network"]);
+                if system.has(DHCLIENT) && system.has(DRACUT_LEGACY) {
+                    command.extend(["--add", "network-legacy"]);
+                }
+            } else {
                 command.extend(["--omit", UNNEEDED_MODULES, "--omit-drivers", UNNEEDED_DRIVERS]);
             }
             command.push(MADE);

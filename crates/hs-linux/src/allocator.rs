@@ -13,6 +13,17 @@ pub fn give_back() {
     }
 }
 
+/// For the start of a program that has little memory and serves images: neither it nor the programs that it
+/// starts get huge pages. Of those a heap of chunks uses parts only, and 2 MiB stay for each.
+pub fn use_small_pages() {
+    const ON: libc::c_ulong = 1;
+    const NONE: libc::c_ulong = 0;
+    // SAFETY: this only sets a flag of this process, and takes no pointers.
+    if unsafe { libc::prctl(libc::PR_SET_THP_DISABLE, ON, NONE, NONE, NONE) } != 0 {
+        log::debug!("huge pages as the system has them: {}", std::io::Error::last_os_error());
+    }
+}
+
 /// For the start of a program that serves images: chunks are allocated and freed all the time. By default
 /// each would be mapped and unmapped, which costs a page fault for every 4 KiB; and each thread would keep a
 /// heap of its own, of which none can use what another has free: so there are few, and more only where so

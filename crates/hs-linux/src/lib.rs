@@ -24,10 +24,10 @@ mod socket_file;
 pub mod sockets;
 pub mod userfault;
 
-pub use allocator::{allocate_kindly, give_back};
+pub use allocator::{allocate_kindly, give_back, use_small_pages};
 pub use cached_pages::count_cached;
 pub use error::LinuxError;
 pub use file_handle::open_by_inode;
 pub use fuse_queue::clone_fuse_queue;
-pub use memory::MemoryProbe;
+pub use memory::{MemoryProbe, anonymous_bytes};
 pub use socket_file::SocketFile;

@@ -9,6 +9,19 @@ use std::path::{Path, PathBuf};
 
 use hs_units::{MemoryPressure, MemorySample};
 
+/// Memory of this process that is no file's: what is resident less what is shared (proc_pid_statm(5)).
+pub fn anonymous_bytes() -> Option<u64> {
+    anonymous_pages(&fs::read_to_string("/proc/self/statm").ok()?)
+        .map(|pages| pages * rustix::param::page_size() as u64)
+}
+
+fn anonymous_pages(statm: &str) -> Option<u64> {
+    let mut fields = statm.split_ascii_whitespace().skip(1);
+    let mut next = || fields.next()?.parse::<u64>().ok();
+    let (resident, shared) = (next()?, next()?);
+    Some(resident.saturating_sub(shared))
+}
+
 /// The files with the kernel's figures of this process's memory. A later move to another control group is not
 /// noticed.
 #[derive(Clone, Debug)]
@@ -180,6 +193,13 @@ mod tests {
     const MEMINFO: &str =
         "MemTotal:        1048576 kB\nMemFree:          1024 kB\nMemAvailable:     524288 kB\n";
     const NO_LIMIT: &str = "9223372036854771712\n";
+
+    #[test]
+    fn own_memory_is_resident_and_not_of_files() {
+        assert_eq!(anonymous_pages("5000 300 120 40 0 700 0\n"), Some(180));
+        assert_eq!((anonymous_pages("5000 300"), anonymous_pages("a b c")), (None, None));
+        assert!(anonymous_bytes() > Some(0));
+    }
 
     /// A root with these files.
     fn root(files: &[(&str, &str)]) -> tempfile::TempDir {

@@ -26,7 +26,7 @@ Words of the kernel's command line (docs/LIVE.md):
                              or #key=KEY behind it
   headstart.image=PATH       the image in the medium's file system [/headstart/root.hsi]
   headstart.overlay=PLACE    where writes are kept: memory, LABEL=NAME, UUID=…, /dev/… [memory]
-  headstart.budget=SIZE      memory for prefetched blocks [an eighth of free memory]
+  headstart.budget=SIZE      memory for prefetched blocks and cache [an eighth of free memory]
   headstart.prefetch=WHERE   warm, push, hold or off [warm]
   headstart.min-date=DATE    refuse signatures that are older
   headstart.wait=SECONDS     how long the medium may take to appear [60]
@@ -44,6 +44,7 @@ const KERNEL_LEVEL: &str = "<2>";
 
 fn main() -> ExitCode {
     hs_linux::allocate_kindly();
+    hs_linux::use_small_pages();
     let arguments = own_arguments::of_this_process();
     let _ = rustix::thread::set_name(c"headstart-live");
     log_output::start(false, 0);

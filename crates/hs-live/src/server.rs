@@ -12,7 +12,7 @@ use hs_device::Medium;
 use hs_engine::cache::PolicyKind;
 use hs_engine::{LateRule, PrefetchRate};
 use hs_serve::FileAccess;
-use hs_start::cache::CacheChoice;
+use hs_start::cache::{CacheChoice, CacheSize};
 use hs_start::image::{ImageSource, RemoteOptions};
 use hs_start::medium::Damage;
 use hs_start::start::{PrefetchLimits, PrefetchMode};
@@ -29,9 +29,14 @@ const PROFILE: &str = "headstart-boot.hsp";
 /// A program whose name begins so is not ended when the system shuts down, since its root lies on it:
 /// <https://systemd.io/ROOT_STORAGE_DAEMONS/>.
 const NAME: &str = "@headstart";
-/// The share of a machine's memory that prefetched blocks may take: a machine of 512 MiB still has room for
+/// The share of a machine's memory that the server's blocks may take: a machine of 512 MiB still has room for
 /// what it starts.
 const BUDGET_SHARE: u64 = 8;
+/// The share of that for the cache; the rest is for blocks that were prefetched. The kernel keeps what it has
+/// read, so the cache holds only parts of chunks, and what came early.
+const CACHE_SHARE: u64 = 4;
+/// More than this the cache has no use for (docs/CACHE.md).
+const MOST_CACHE: u64 = 40 << 20;
 /// What the prefetch needs at least, and more than it ever has use for.
 const BUDGET_BOUNDS: (u64, u64) = (16 << 20, 256 << 20);
 
@@ -116,6 +121,7 @@ pub fn run(arguments: &[OsString]) -> anyhow::Result<i32> {
         bail!("{COMMAND} needs an image and a command line")
     };
     let words = Words::parse(command_line)?;
+    let budget = Budget::of(words.budget.map_or_else(|| usual_budget(memory_bytes()), |budget| budget.0));
     let recording = words
         .record
         .as_ref()
@@ -126,9 +132,9 @@ pub fn run(arguments: &[OsString]) -> anyhow::Result<i32> {
         fs: Some(private_root::FS.into()),
         foreground: flags.foreground,
         prefetch: Some(if recording.is_some() { PrefetchMode::Off } else { words.prefetch }),
-        limits: limits(words.budget),
+        limits: limits(budget.prefetch),
         access: FileAccess::default(),
-        cache: CacheChoice { size: None, policy: PolicyKind::S3Fifo },
+        cache: CacheChoice { size: Some(CacheSize::AtMost(budget.cache)), policy: PolicyKind::S3Fifo },
         fill: false,
         medium: Medium::None,
         damage: Damage::default(),
@@ -156,13 +162,27 @@ pub fn remote(words: &Words) -> RemoteOptions {
     }
 }
 
-fn limits(budget: Option<ByteSize>) -> PrefetchLimits {
+fn limits(budget: ByteSize) -> PrefetchLimits {
     PrefetchLimits {
-        budget: budget.unwrap_or_else(|| ByteSize(usual_budget(memory_bytes()))),
+        budget,
         background: false,
         late: LateRule::ByCost,
         tripwires: true,
         rate: PrefetchRate::Full,
+    }
+}
+
+/// What the server may hold of the image.
+#[derive(Debug, PartialEq, Eq)]
+struct Budget {
+    prefetch: ByteSize,
+    cache: ByteSize,
+}
+
+impl Budget {
+    fn of(bytes: u64) -> Self {
+        let cache = (bytes / CACHE_SHARE).min(MOST_CACHE);
+        Self { prefetch: ByteSize(bytes - cache), cache: ByteSize(cache) }
     }
 }
 
@@ -188,6 +208,14 @@ mod tests {
             assert_eq!(usual_budget(memory_mib << 20), budget_mib << 20, "{memory_mib}");
         }
         assert!(memory_bytes() > 0);
+    }
+
+    #[test]
+    fn the_cache_is_a_part_of_the_budget() {
+        for (budget_mib, cache_mib) in [(16, 4), (32, 8), (256, 40)] {
+            let Budget { prefetch, cache } = Budget::of(budget_mib << 20);
+            assert_eq!((prefetch.0 + cache.0, cache.0), (budget_mib << 20, cache_mib << 20));
+        }
     }
 
     #[test]

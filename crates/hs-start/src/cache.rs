@@ -25,11 +25,12 @@ impl CacheChoice {
         config.read.cache_sizing = match self.size {
             None => otherwise,
             Some(CacheSize::Auto) => CacheSizing::Grows,
-            Some(CacheSize::Fixed(size)) => {
-                config.read.cache_bytes = size.0 / images.max(1) as u64;
-                CacheSizing::Fixed
-            }
+            Some(CacheSize::AtMost(_)) => CacheSizing::AtMost,
+            Some(CacheSize::Fixed(_)) => CacheSizing::Fixed,
         };
+        if let Some(CacheSize::AtMost(size) | CacheSize::Fixed(size)) = self.size {
+            config.read.cache_bytes = size.0 / images.max(1) as u64;
+        }
         config.read.cache_policy = self.policy;
     }
 }
@@ -39,6 +40,8 @@ impl CacheChoice {
 pub enum CacheSize {
     /// As large as memory has room for.
     Auto,
+    /// So large, and smaller where other programs need the memory.
+    AtMost(ByteSize),
     /// So large.
     Fixed(ByteSize),
 }
@@ -62,5 +65,7 @@ mod tests {
         assert_eq!(config.read.cache_sizing, CacheSizing::Grows);
         CacheChoice { size: Some(CacheSize::Auto), ..choice }.apply(&mut config);
         assert_eq!(config.read.cache_sizing, CacheSizing::Grows);
+        CacheChoice { size: Some(CacheSize::AtMost(ByteSize(8 << 20))), ..choice }.apply(&mut config);
+        assert_eq!((config.read.cache_bytes, config.read.cache_sizing), (8 << 20, CacheSizing::AtMost));
     }
 }

@@ -26,20 +26,22 @@ const NEEDED: [&str; 9] = [
 ];
 /// In the system: a kernel with drivers for virtual machines, and both makers of an initramfs.
 const PACKAGES: &str =
-    "linux-image-cloud-amd64,systemd-sysv,udev,initramfs-tools,dracut-core,busybox,zstd,iproute2";
+    "linux-image-cloud-amd64,systemd-sysv,udev,initramfs-tools,dracut-network,procps,busybox,zstd,iproute2";
 /// The files that are compared: some of them were read while it started, most were not.
-const SUM: &str = "find /usr/bin /usr/sbin -type f | LC_ALL=C sort | xargs cat | sha256sum";
+pub(crate) const SUM: &str = "find /usr/bin /usr/sbin -type f | LC_ALL=C sort | xargs cat | sha256sum";
 /// In the system: where initramfs-tools and dracut find authorities, and a server's certificate with its key.
 const AUTHORITY: &str = "etc/ssl/certs/ca-certificates.crt";
 const CERTIFICATE: &str = "opt/certificate.pem";
 const KEY: &str = "opt/key.pem";
+/// In the system: the network of dracut.
+const DRACUT_NETWORK: &str = "usr/lib/dracut/modules.d/40network";
 const CONSOLE: &str = "console=ttyS0 panic=1 no_timer_check";
 
 /// A Debian, and what starts it.
-struct Live {
-    folder: PathBuf,
+pub(crate) struct Live {
+    pub(crate) folder: PathBuf,
     /// The name of its image.
-    name: String,
+    pub(crate) name: String,
 }
 
 impl Live {
@@ -52,7 +54,7 @@ impl Live {
     }
 
     /// The digest of what [`SUM`] reads, as it is right.
-    fn sum(&self) -> String {
+    pub(crate) fn sum(&self) -> String {
         let sum =
             Command::new("chroot").arg(live_root()).args(["sh", "-c", SUM]).output().expect("chroot starts");
         String::from_utf8_lossy(&sum.stdout).trim().to_owned()
@@ -69,8 +71,17 @@ impl Live {
         self.start_with("initrd.img", words, devices)
     }
 
+    /// An initramfs of dracut with its network.
+    pub(crate) fn network_initrd_of_dracut(&self, scene: &Scene) -> String {
+        let (iso, live) = (scene.arg("dracut.iso"), self.file("headstart-live"));
+        let flags = ["iso", &self.file("root.hsi"), "-o", &iso, "--live", &live];
+        run([&flags[..], &["--initramfs", "dracut", "--network"]].concat()).ok();
+        extract(&iso, "/boot/initrd.img", &scene.arg("dracut.img"));
+        scene.arg("dracut.img")
+    }
+
     /// The same with this initramfs.
-    fn start_with(&self, initrd: &str, words: &str, devices: &[&str]) -> Machine {
+    pub(crate) fn start_with(&self, initrd: &str, words: &str, devices: &[&str]) -> Machine {
         let (kernel, initrd) = (self.file("vmlinuz"), self.file(initrd));
         let words = format!("{CONSOLE} {words}");
         let arguments = [&["-kernel", &kernel, "-initrd", &initrd, "-append", &words], devices].concat();
@@ -80,12 +91,18 @@ impl Live {
 
 /// The Debian, made once and kept; its media are made by this program each time the tests run. Nothing, which
 /// is said, where something for it is missing.
-fn live() -> Option<&'static Live> {
+pub(crate) fn live() -> Option<&'static Live> {
     static MADE: OnceLock<Live> = OnceLock::new();
     if !machine_has(&NEEDED) || !has_tools(&["mkfs.vfat"]) {
         return None;
     }
     Some(MADE.get_or_init(make))
+}
+
+/// Takes a file out of a medium.
+fn extract(medium: &str, from: &str, to: &str) {
+    let _ = fs::remove_file(to);
+    tool("xorriso", &["-osirrox", "on", "-indev", medium, "-extract", from, to]);
 }
 
 /// Where these bytes lie in a medium.
@@ -100,7 +117,7 @@ fn live_root() -> PathBuf {
 fn make() -> Live {
     let kept = Path::new(env!("CARGO_TARGET_TMPDIR"));
     let root = live_root();
-    if !root.join(CERTIFICATE).exists() {
+    if !root.join(CERTIFICATE).exists() || !root.join(DRACUT_NETWORK).exists() {
         let _ = fs::remove_dir_all(&root);
         debootstrap(&root, PACKAGES);
     }
@@ -125,10 +142,7 @@ fn make() -> Live {
     iso("dracut.iso", &[&quick[..], &["--initramfs", "dracut"]].concat());
     let large = iso("network.iso", &[&quick[..], &["--network"]].concat());
     assert!(large["initrd_bytes"].as_u64() > made["initrd_bytes"].as_u64(), "{large} {made}");
-    let extract = |medium: &str, from: &str, to: &str| {
-        let _ = fs::remove_file(file(to));
-        tool("xorriso", &["-osirrox", "on", "-indev", &file(medium), "-extract", from, &file(to)]);
-    };
+    let extract = |medium: &str, from: &str, to: &str| extract(&file(medium), from, &file(to));
     extract("bios.iso", "/boot/vmlinuz", "vmlinuz");
     extract("bios.iso", "/boot/initrd.img", "initrd.img");
     extract("network.iso", "/boot/initrd.img", "network.img");

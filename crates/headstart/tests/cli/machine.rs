@@ -28,7 +28,16 @@ pub(crate) struct Machine {
 impl Machine {
     /// Starts a machine with these devices; the first serial port is its console.
     pub(crate) fn start<S: AsRef<OsStr>>(memory: &str, arguments: impl IntoIterator<Item = S>) -> Self {
-        let mut qemu = Command::new("qemu-system-x86_64")
+        Self::start_by(Command::new("qemu-system-x86_64"), memory, arguments)
+    }
+
+    /// The same by this command.
+    pub(crate) fn start_by<S: AsRef<OsStr>>(
+        mut qemu: Command,
+        memory: &str,
+        arguments: impl IntoIterator<Item = S>,
+    ) -> Self {
+        let mut qemu = qemu
             .args(["-nodefaults", "-display", "none", "-no-reboot", "-serial", "stdio", "-accel", "tcg"])
             .args(["-cpu", "max", "-m", memory])
             .args(arguments)

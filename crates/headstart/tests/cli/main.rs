@@ -35,6 +35,7 @@ mod mounts;
 mod nbd;
 mod nbd_reconnect;
 mod nbd_tls;
+mod netboot;
 mod network_faults;
 mod network_trust;
 mod new_users;

@@ -39,6 +39,12 @@ impl Nginx {
         Self::begin(scene, port, |port| format!("server {{ listen 127.0.0.1:{port}; root {root}; {extra} }}"))
     }
 
+    /// The same with this socket, which may be of another network than this process.
+    pub(crate) fn start_on(scene: &Scene, listener: TcpListener, extra: &str) -> Self {
+        let (root, address) = (scene.arg("www"), listener.local_addr().expect("an address"));
+        Self::begin_on(scene, listener, |_| format!("server {{ listen {address}; root {root}; {extra} }}"))
+    }
+
     /// Starts it with what `http` puts into the block of that name, when it is told the port.
     pub(crate) fn start_with(scene: &Scene, http: impl FnOnce(u16) -> String) -> Self {
         Self::begin(scene, 0, http)
@@ -52,7 +58,10 @@ impl Nginx {
             listener = TcpListener::bind(("127.0.0.1", port)).ok();
             listener.is_some()
         });
-        let listener = listener.expect("waited for");
+        Self::begin_on(scene, listener.expect("waited for"), http)
+    }
+
+    fn begin_on(scene: &Scene, listener: TcpListener, http: impl FnOnce(u16) -> String) -> Self {
         let port = listener.local_addr().expect("an address").port();
         let work = scene.path(&format!("nginx-{port}"));
         fs::create_dir_all(scene.path("www")).expect("a folder");

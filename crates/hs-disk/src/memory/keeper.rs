@@ -1,11 +1,12 @@
 //! A reader's cache that has the size that memory has room for.
 
 use std::sync::Arc;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use hs_engine::MemoryBudgetConfig;
 use hs_units::ByteSize;
 
+use super::heap::HeapTrim;
 use super::watch::MemoryWatch;
 use crate::config::CacheSizing;
 use crate::disk::Shared;
@@ -39,18 +40,23 @@ pub(crate) struct Keeping {
     initial_bytes: u64,
     /// What the cache has freed since the heap was trimmed.
     freed_bytes: u64,
+    heap: HeapTrim,
 }
 
 impl Keeping {
     /// For a cache of `initial_bytes`; none when its size is fixed.
     pub(crate) fn new(initial_bytes: u64, sizing: CacheSizing) -> Option<Self> {
         let watch = MemoryWatch::new(bounds(initial_bytes, sizing)?, initial_bytes, Duration::ZERO);
-        Some(Self { watch, initial_bytes, freed_bytes: 0 })
+        Some(Self { watch, initial_bytes, freed_bytes: 0, heap: HeapTrim::new(Instant::now()) })
     }
 
     /// Brings the cache to the size that is right now, and returns how long that may stand.
     pub(crate) fn tick(&mut self, disk: &Arc<Shared>) -> Duration {
-        let before = disk.lock().engine.usage().cache;
+        let (before, answered_reads) = {
+            let state = disk.lock();
+            (state.engine.usage().cache, state.engine.stats().answered_reads)
+        };
+        self.heap.tick(Instant::now(), answered_reads);
         let budget = self.watch.look(before.bytes);
         let target = budget.target_bytes();
         let is_tight = budget.room_bytes() < 2 * self.initial_bytes;
@@ -87,7 +93,8 @@ mod tests {
     fn what_is_freed_step_by_step_goes_back_to_the_system_too() {
         let bounds = bounds(40 * MIB, CacheSizing::AtMost).expect("it changes");
         let watch = MemoryWatch::new(bounds, 40 * MIB, Duration::ZERO);
-        let mut keeping = Keeping { watch, initial_bytes: 40 * MIB, freed_bytes: 0 };
+        let heap = HeapTrim::new(Instant::now());
+        let mut keeping = Keeping { watch, initial_bytes: 40 * MIB, freed_bytes: 0, heap };
         let roomy: Vec<bool> = (0..8).map(|_| keeping.is_to_trim(5 * MIB, false)).collect();
         assert_eq!(roomy, [false, false, false, true, false, false, false, true]);
         assert!(!keeping.is_to_trim(MIB / 2, true));
