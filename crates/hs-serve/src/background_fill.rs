@@ -2,8 +2,8 @@
 //! because it knows when its readers leave the medium alone.
 //!
 //! It begins when the prefetch has ended. It makes small requests in the lowest class of the disk's queue,
-//! and only when no reader has waited for the medium for a while ([`FillPace`]). Stored chunks are not fetched
-//! again, so a server that takes over goes on.
+//! and only when no reader has waited for the medium for a while ([`FillPace`]). Stored chunks are not
+//! fetched again, so a server that takes over goes on.
 
 use std::ops::ControlFlow;
 use std::sync::Arc;
@@ -153,8 +153,8 @@ impl Filling {
         fill_cache(self.disk.image(), LEAST_REQUEST_BYTES, &mut between)
     }
 
-    /// Waits until the prefetch has ended and no reader has waited for the medium for `quiet`; breaks when the
-    /// fill must end. `seen` is how many readers had waited, and since when.
+    /// Waits until the prefetch has ended and no reader has waited for the medium for `quiet`; breaks when
+    /// the fill must end. `seen` is how many readers had waited, and since when.
     fn wait_for_quiet(&self, seen: &mut Option<(u64, Instant)>, quiet: Duration) -> ControlFlow<()> {
         loop {
             let waited = self.disk.stats().waited_requests;

@@ -1,9 +1,9 @@
 //! How large the requests of a fill are, and how long it leaves the medium alone for readers.
 //!
-//! A read that comes while a request is under way waits for it, or shares the link with it. So a request takes
-//! no longer than [`REQUEST_TAKES`], as far as the ones before it tell. Before the next one, no read may have
-//! waited for as long as a request takes. So a program that waits again and again is at most half as fast as
-//! without the fill; one that soon needs the next read, as most do, is held up once.
+//! A read that comes while a request is under way waits for it, or shares the link with it. So a request
+//! takes no longer than [`REQUEST_TAKES`], as far as the ones before it tell. Before the next one, no read
+//! may have waited for as long as a request takes. So a program that waits again and again is at most half
+//! as fast as without the fill; one that soon needs the next read, as most do, is held up once.
 
 use std::time::Duration;
 

@@ -15,8 +15,8 @@ use hs_output::whole_file::write_private;
 use hs_serve::ServedDisk;
 use hs_trace::Profile;
 
-/// How the name of a profile ends.
-const SUFFIX: &str = "hsp";
+/// So many digits of its digest stand for a command in the name of its profile.
+const COMMAND_DIGITS: usize = 16;
 /// Larger profiles are neither kept nor read: this one has a million reads.
 const MOST_PROFILE_BYTES: u64 = 32 << 20;
 /// Profiles that are kept, at most.
@@ -72,12 +72,13 @@ impl LearnedFolder {
         let words: Vec<&[u8]> = command.iter().map(|word| word.as_bytes()).collect();
         // No word has a zero byte.
         let command = chunk_digest(&words.join(&0)).to_string();
-        self.0.join(format!("{}-{}.{SUFFIX}", image.image_digest(), &command[..16]))
+        self.0.join(format!("{}-{}.hsp", image.image_digest(), &command[..COMMAND_DIGITS]))
     }
 
+    /// Other files that lie in the folder stay.
     fn remove_oldest(&self) {
         let entries = fs::read_dir(&self.0).into_iter().flatten().flatten().map(|entry| entry.path());
-        let profiles = entries.filter(|path| path.extension().is_some_and(|end| end == SUFFIX));
+        let profiles = entries.filter(|path| is_learned(path));
         let mut profiles: Vec<(SystemTime, u64, PathBuf)> = profiles
             .filter_map(|path| {
                 let metadata = fs::symlink_metadata(&path).ok()?;
@@ -94,6 +95,19 @@ impl LearnedFolder {
             }
         }
     }
+}
+
+/// Whether a file is named as [`LearnedFolder::path`] names them.
+fn is_learned(path: &Path) -> bool {
+    let is_hex = |text: &str| text.bytes().all(|byte| byte.is_ascii_hexdigit());
+    let name = path.file_name().and_then(|name| name.to_str()).and_then(|name| name.strip_suffix(".hsp"));
+    let parts = name.and_then(|name| name.rsplit_once('-'));
+    parts.is_some_and(|(image, command)| {
+        command.len() == COMMAND_DIGITS
+            && image.len() > COMMAND_DIGITS
+            && is_hex(command)
+            && is_hex(image.strip_prefix("hs1-").unwrap_or(image))
+    })
 }
 
 /// The profile at `path`, if there is one, checked against the image.
@@ -120,7 +134,7 @@ mod tests {
     fn the_oldest_profiles_go() {
         let folder = tempfile::tempdir().expect("a folder");
         let learned = LearnedFolder::of(Some(folder.path())).expect("it is named");
-        let name = |number: usize| folder.path().join(format!("{number}.{SUFFIX}"));
+        let name = |number: usize| folder.path().join(format!("{number:064x}-0123456789abcdef.hsp"));
         for number in 0..MOST_PROFILES + 3 {
             fs::write(name(number), "x").expect("a file");
             let file = File::options().append(true).open(name(number)).expect("it is there");
@@ -128,9 +142,11 @@ mod tests {
             file.set_modified(SystemTime::now() - age).expect("its time");
         }
         File::create(name(5)).and_then(|file| file.set_len(MOST_BYTES)).expect("a large one, the newest");
-        fs::write(folder.path().join("other"), "").expect("no profile");
+        let others = ["other", "mine.hsp", "mine-0123456789abcdef.hsp"];
+        others.iter().for_each(|other| fs::write(folder.path().join(other), "").expect("another file"));
         learned.remove_oldest();
-        assert!(name(5).exists() && folder.path().join("other").exists());
-        assert_eq!(fs::read_dir(folder.path()).expect("it is there").count(), 2, "the others are older");
+        assert!(name(5).exists() && others.iter().all(|other| folder.path().join(other).exists()));
+        let left = fs::read_dir(folder.path()).expect("it is there").count();
+        assert_eq!(left, 1 + others.len(), "the other profiles are older");
     }
 }
