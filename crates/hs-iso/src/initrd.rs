@@ -60,8 +60,9 @@ const DRACUT: [Shipped; 6] = [
 const ZSTD: &str = "/usr/bin/zstd";
 /// initramfs-tools takes the level from its configuration.
 const INITRAMFS_TOOLS_COMPRESSION: &str = "/etc/initramfs-tools/conf.d/headstart";
-/// What dracut leaves out where no root comes from the network: parts of its own, and drivers.
-const UNNEEDED_MODULES: &str = "network network-legacy network-manager nfs iscsi fcoe nbd cifs";
+/// What dracut leaves out where no root comes from the network: parts of its own, some of which Debian's
+/// dracut-network asks for, and drivers.
+const UNNEEDED_MODULES: &str = "network network-legacy network-manager ifcfg nfs iscsi fcoe nbd cifs";
 const UNNEEDED_DRIVERS: &str = "btrfs ceph cifs f2fs nfs nfsv4 sunrpc xfs";
 /// Its network, which some distributions have in a package of its own.
 const DRACUT_NETWORK: &str = "/usr/lib/dracut/modules.d/40network/module-setup.sh";

@@ -49,17 +49,9 @@ impl Network {
             let words: Vec<&str> = words.split(' ').collect();
             tool("ip", &[&["-n", &network.name][..], &words].concat());
         }
-        let leases = scene.arg("leases");
+        let leases = format!("--dhcp-leasefile={}", scene.arg("leases"));
         fs::write(scene.path("dnsmasq.conf"), DHCP).expect("written");
-        let flags = [
-            "-k",
-            "-C",
-            &scene.arg("dnsmasq.conf"),
-            "--pid-file",
-            "--dhcp-leasefile",
-            &leases,
-            "--user=root",
-        ];
+        let flags = ["-k", "-C", &scene.arg("dnsmasq.conf"), "--pid-file", &leases, "--user=root"];
         let said = fs::File::create(scene.path("dnsmasq")).expect("a file");
         let dhcp =
             network.inside(DNSMASQ).args(flags).args(["--log-facility=-", "--log-dhcp"]).stderr(said).spawn();
