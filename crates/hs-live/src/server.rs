@@ -34,7 +34,7 @@ const NAME: &str = "@headstart";
 const BUDGET_SHARE: u64 = 8;
 /// The share of that for the cache; the rest is for blocks that were prefetched. The kernel keeps what it has
 /// read, so the cache holds only parts of chunks, and what came early.
-const CACHE_SHARE: u64 = 8;
+const CACHE_SHARE: u64 = 4;
 /// More than this the cache has no use for (docs/CACHE.md).
 const MOST_CACHE: u64 = 40 << 20;
 /// What the prefetch needs at least, and more than it ever has use for.
@@ -212,7 +212,7 @@ mod tests {
 
     #[test]
     fn the_cache_is_a_part_of_the_budget() {
-        for (budget_mib, cache_mib) in [(16, 2), (32, 4), (256, 32), (512, 40)] {
+        for (budget_mib, cache_mib) in [(16, 4), (32, 8), (256, 40)] {
             let Budget { prefetch, cache } = Budget::of(budget_mib << 20);
             assert_eq!((prefetch.0 + cache.0, cache.0), (budget_mib << 20, cache_mib << 20));
         }

@@ -6,6 +6,7 @@ use std::path::PathBuf;
 
 use serde_json::Value;
 
+use crate::boots::{GUEST, boot, little_guest};
 use crate::scene::{Ran, START, Scene, machine_has, run};
 
 /// A medium on which each request takes long, and its bytes do not.
@@ -114,4 +115,23 @@ fn only_a_start_that_ends_well_is_learned() {
     assert_eq!((ran.code, kept(&scene).len()), (Some(3), 1));
     run(["run", "x.raw", "--raw", "--learn", "--", "true"]).fails(2, &["--learn", "--raw"]);
     run(["run", &image, "--learned", "x", "--", "true"]).fails(2, &["--learn"]);
+}
+
+#[test]
+fn a_boot_learns_of_the_one_before() {
+    if !machine_has(GUEST) {
+        return;
+    }
+    let (scene, image) = little_guest();
+    let folder = scene.arg("learned");
+    let of_guest = ["--memory", "64M", "--vmm", "uml", "--ready", "^up$", "--json"];
+    let learns = ["--learn", "--learned", &folder];
+    let learned = |medium: &[&str]| {
+        let summary = boot(&scene, &image, &[&of_guest[..], &learns, medium].concat()).ok().json();
+        summary["learned_windows"].as_u64().expect("a number")
+    };
+    assert_eq!(learned(&[]), 0);
+    assert!(learned(&["--emulate", "flat-10ms-25mbs"]) > 0);
+    assert_eq!(kept(&scene).len(), 1, "it replaces the first");
+    scene.wait_until_clean();
 }
