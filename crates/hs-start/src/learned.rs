@@ -138,7 +138,7 @@ mod tests {
         for number in 0..MOST_PROFILES + 3 {
             fs::write(name(number), "x").expect("a file");
             let file = File::options().append(true).open(name(number)).expect("it is there");
-            let age = std::time::Duration::from_secs((MOST_PROFILES - number.min(MOST_PROFILES)) as u64);
+            let age = std::time::Duration::from_secs((MOST_PROFILES + 3 - number) as u64);
             file.set_modified(SystemTime::now() - age).expect("its time");
         }
         File::create(name(5)).and_then(|file| file.set_len(MOST_BYTES)).expect("a large one, the newest");
