@@ -101,6 +101,7 @@ fn hot_index(shape: &Shape, bytes: &[u8]) -> bool {
         hints_digest: Digest::default(),
         blocks: field(16),
         chunk_count: field(8) as u32,
+        own_ms: 0,
     };
     let superblock = superblock(shape, &[]);
     let Ok(index) = HotIndex::decode(Unverified::new(bytes), &segment, &superblock) else { return false };
@@ -134,6 +135,7 @@ fn hints(shape: &Shape, bytes: &[u8]) -> bool {
         hints_digest: Hints::digest_of(bytes),
         blocks: 1,
         chunk_count: 1,
+        own_ms: 0,
     };
     let Ok(hints) = Hints::decode(Unverified::new(bytes), &segment, &superblock(shape, &[])) else {
         return false;

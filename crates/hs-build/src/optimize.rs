@@ -18,7 +18,7 @@ use hs_format::{
 };
 use hs_layout::{LayoutOptions, LayoutPlan, Placement, PlacementCosts, PlannedChunk, plan};
 use hs_trace::{BlockDigest, Profile};
-use hs_units::{BLOCK_BYTES, Digest, Lba, to_u32, to_usize};
+use hs_units::{BLOCK_BYTES, Digest, Lba, Nanos, to_u32, to_usize};
 
 use hs_image::{Blocks, Image, Progress, SUPERBLOCK_BYTES};
 
@@ -209,7 +209,7 @@ fn write_hot(
     pack_in_order(image, plan, &recorded, options, &mut |chunk, stored, planned| {
         output.write(stored)?;
         index.push_ref(chunk, &planned.extents);
-        index.needed_by(u32::try_from(planned.needed.0 / 1_000_000).unwrap_or(u32::MAX));
+        index.needed_by(milliseconds(planned.needed));
         done_blocks += planned.blocks();
         progress(Progress {
             stage: "packing the hot region",
@@ -220,12 +220,19 @@ fn write_hot(
     })?;
     let end = output.position();
     let index = index.finish(image.superblock().disk_blocks()).map_err(format_error(&name))?;
-    let segment = HotSegment::placed_at(start, &index, &hints);
+    let own_time = profiles.iter().map(Profile::own_time).min().unwrap_or_default();
+    let segment =
+        HotSegment { own_ms: milliseconds(own_time), ..HotSegment::placed_at(start, &index, &hints) };
     output.seek(start)?;
     output.write(&index.encode())?;
     output.write(&hints.encode())?;
     output.seek(end)?;
     Ok(segment)
+}
+
+/// A time as the format has it.
+fn milliseconds(time: Nanos) -> u32 {
+    u32::try_from(time.0 / 1_000_000).unwrap_or(u32::MAX)
 }
 
 /// The hint as the format has it; none for pages beyond 16 TiB of a file, which it cannot name.

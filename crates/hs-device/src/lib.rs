@@ -33,6 +33,7 @@ mod service;
 mod shared_link;
 mod spiral;
 mod ssd;
+mod stream;
 mod surface;
 mod tracks;
 mod turning;
@@ -51,6 +52,7 @@ pub use quantity::{Quantity, QuantityFault};
 pub use service::Service;
 pub use shared_link::{Flow, FlowKey, LinkEvent, SharedLink};
 pub use ssd::{SsdRates, SsdSpec};
+pub use stream::Stream;
 pub use turning::DiskSpec;
 
 use hs_units::{ByteRange, Nanos};

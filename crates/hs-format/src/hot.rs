@@ -36,6 +36,9 @@ pub struct HotSegment {
     pub blocks: u64,
     /// Chunks in the segment.
     pub chunk_count: u32,
+    /// Milliseconds that the recorded program computed until it was ready, without its waits for storage;
+    /// zero if that is not known.
+    pub own_ms: u32,
 }
 
 impl HotSegment {
@@ -53,6 +56,7 @@ impl HotSegment {
             hints_digest: Hints::digest_of(&hints_bytes),
             blocks: index.blocks(),
             chunk_count: to_u32(index.chunks.len() as u64),
+            own_ms: 0,
         }
     }
 

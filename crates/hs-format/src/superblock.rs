@@ -330,8 +330,7 @@ fn decode_hot(wire: &SuperblockWire) -> Result<Vec<HotSegment>, FormatError> {
     // R1
     check::zero(part, 176 + 104 * used.len(), unused.as_bytes())?;
     let mut segments = Vec::with_capacity(used.len());
-    for (i, slot) in used.iter().enumerate() {
-        check::zero(part, 176 + 104 * i + 36, slot.flags.as_bytes())?;
+    for slot in used {
         let index = ByteRange::new(slot.index_offset.get(), slot.index_bytes.get().into());
         // Ends may overflow here; the checks afterwards refuse the segment then.
         let hints_offset = index.offset.saturating_add(index.len);
@@ -345,6 +344,7 @@ fn decode_hot(wire: &SuperblockWire) -> Result<Vec<HotSegment>, FormatError> {
             hints_digest: Digest(slot.hints_digest),
             blocks: slot.blocks.get(),
             chunk_count: slot.chunk_count.get(),
+            own_ms: slot.own_ms.get(),
         });
     }
     Ok(segments)
@@ -358,7 +358,7 @@ fn encode_slot(segment: &HotSegment) -> HotSlotWire {
         chunks_bytes: segment.chunks.len.into(),
         blocks: segment.blocks.into(),
         chunk_count: segment.chunk_count.into(),
-        flags: 0.into(),
+        own_ms: segment.own_ms.into(),
         index_digest: segment.index_digest.0,
         hints_digest: segment.hints_digest.0,
     }

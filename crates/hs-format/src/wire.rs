@@ -67,7 +67,7 @@ pub(crate) struct HotSlotWire {
     pub(crate) chunks_bytes: U64,
     pub(crate) blocks: U64,
     pub(crate) chunk_count: U32,
-    pub(crate) flags: U32,
+    pub(crate) own_ms: U32,
     pub(crate) index_digest: [u8; 32],
     pub(crate) hints_digest: [u8; 32],
 }
@@ -191,7 +191,7 @@ const _: () = {
     assert!(offset_of!(HotSlotWire, chunks_bytes) == 16);
     assert!(offset_of!(HotSlotWire, blocks) == 24);
     assert!(offset_of!(HotSlotWire, chunk_count) == 32);
-    assert!(offset_of!(HotSlotWire, flags) == 36);
+    assert!(offset_of!(HotSlotWire, own_ms) == 36);
     assert!(offset_of!(HotSlotWire, index_digest) == 40);
     assert!(offset_of!(HotSlotWire, hints_digest) == 72);
 

@@ -317,6 +317,14 @@ impl Image {
         Nanos::from_millis(self.hot.chunk(chunk).0.needed_ms.into())
     }
 
+    /// The recorded program's own time until it was ready, without what it waited for storage; `None` where
+    /// it is not known. Of several hot segments, which are those of several programs, the shortest.
+    #[must_use]
+    pub fn own_time(&self) -> Option<Nanos> {
+        let known = self.superblock.hot.iter().map(|segment| segment.own_ms).filter(|own_ms| *own_ms > 0);
+        known.min().map(|own_ms| Nanos::from_millis(own_ms.into()))
+    }
+
     /// The runs of blocks that a hot chunk holds, in the order of its raw bytes.
     ///
     /// # Panics

@@ -47,6 +47,7 @@ use rustix::mount::MountFlags;
 use crate::guest_processes::GuestProcesses;
 use crate::image::ImageSource;
 use crate::learned::LearnedFolder;
+use crate::limit;
 use crate::medium::{self, Damage};
 use crate::on_medium::OnMedium;
 use crate::process_log::{Looking, ProcessLog};
@@ -273,7 +274,7 @@ pub fn boot(spec: &BootSpec) -> anyhow::Result<Booted> {
             look(None)?;
             let counted = on_medium.counters.snapshot().since(&before);
             start::fill_medium(&mut summary, &counted, &on_medium.retries.snapshot());
-            served.fill(&mut summary);
+            served.fill(spec, &mut summary);
             guest.go_on(spec.grace)?;
             Ok((ready, machine.save(&mut guest)?))
         })();
@@ -499,8 +500,10 @@ impl ShownDisk {
         self.image().map_or_else(|| on_medium.store.len(), |disk| disk.image().disk_bytes())
     }
 
-    fn fill(&self, summary: &mut Summary) {
+    fn fill(&self, spec: &BootSpec, summary: &mut Summary) {
         if let Some(disk) = self.image() {
+            let medium = if spec.warm { Medium::None } else { spec.medium };
+            summary.limit_s = limit::of_image(disk.image(), medium).map(seconds);
             start::fill_image(summary, disk);
             start::fill_deadlines(summary, disk);
             start::fill_tripwires(summary, disk);

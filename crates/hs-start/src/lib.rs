@@ -23,6 +23,7 @@ pub mod fit;
 mod guest_processes;
 pub mod image;
 pub mod learned;
+mod limit;
 pub mod location;
 pub mod medium;
 pub mod on_medium;

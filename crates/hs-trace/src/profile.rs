@@ -162,6 +162,20 @@ impl Profile {
             .collect()
     }
 
+    /// The program's own time until it was ready, or until the end of a recording that does not know that: as
+    /// in [`Self::think_times`], without what it waited for storage.
+    #[must_use]
+    pub fn own_time(&self) -> Nanos {
+        let end = self.ready.unwrap_or(self.ended);
+        let (mut waited, mut busy_until) = (Nanos::ZERO, Nanos::ZERO);
+        for read in self.reads.iter().take_while(|read| read.at < end) {
+            let answered = (read.at + read.cost).min(end);
+            waited += answered.saturating_sub(busy_until.max(read.at));
+            busy_until = busy_until.max(answered);
+        }
+        end.saturating_sub(waited)
+    }
+
     /// Whether this profile was recorded on the disk with this `digest` and size.
     ///
     /// # Errors

@@ -57,6 +57,33 @@ fn signals_reach_the_command() {
     scene.wait_until_clean();
 }
 
+/// The limit is known where the image knows the program's time, and the medium is modelled.
+#[test]
+fn the_limit_of_a_start_is_in_its_summary() {
+    if !machine_has(START) {
+        return;
+    }
+    let scene = Scene::new();
+    let (image, fast, profile) = (scene.root("root.hsi"), scene.arg("fast.hsi"), scene.arg("start.hsp"));
+    let command = ["--", "/bin/sh", "-c", "cat /etc/motd; sleep 0.7"];
+    run(["profile", &image, "-o", &profile, "--grace", "0"].into_iter().chain(command)).ok();
+    run(["optimize", &image, "-p", &profile, "-o", &fast]).ok();
+    let limit = |image: &str, medium: &str| {
+        let json = scene.arg("run.json");
+        let flags = ["run", image, "--emulate", medium, "--json", &json];
+        run(flags.into_iter().chain(command)).ok();
+        let summary: serde_json::Value =
+            serde_json::from_str(&fs::read_to_string(json).expect("a summary")).expect("JSON");
+        summary["limit_s"].as_f64()
+    };
+    let on_flat = limit(&fast, "flat-10ms-25mbs").expect("a limit");
+    assert!(on_flat > 0.71, "computing and an access: {on_flat}");
+    let on_disc = limit(&fast, "cd-24x-cav").expect("a limit");
+    assert!(on_disc > on_flat, "{on_disc}, {on_flat}");
+    assert_eq!(limit(&fast, "none"), None, "a medium that is not modelled");
+    assert_eq!(limit(&image, "flat-10ms-25mbs"), None, "without a profile");
+}
+
 /// The loop device of a start, as the start's own table of mounts shows it.
 fn loop_device(process: u32) -> Option<String> {
     let table = fs::read(format!("/proc/{process}/mountinfo")).ok()?;

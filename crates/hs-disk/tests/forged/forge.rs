@@ -150,6 +150,7 @@ impl Forge {
             hints_digest: Hints::digest_of(&self.hints),
             blocks: 2,
             chunk_count: 1,
+            own_ms: 0,
         }
     }
 

@@ -115,6 +115,15 @@ fn a_signature_does_not_change_the_name() {
 }
 
 #[test]
+fn own_times_of_programs_are_kept() {
+    let mut superblock = Sample::small().superblock.clone();
+    superblock.hot[0].own_ms = 1_234;
+    let bytes = superblock.encode();
+    assert_eq!(bytes[176 + 36..176 + 40], 1_234_u32.to_le_bytes());
+    assert_eq!(Superblock::decode(Unverified::new(&bytes)), Ok(superblock));
+}
+
+#[test]
 fn unknown_compatible_features_are_ignored_and_named() {
     let mut superblock = Sample::small().superblock.clone();
     let name = superblock.image_digest();

@@ -6,10 +6,10 @@
 //! prediction. The larger of the program's time and the stream's, which is easier to compute, is less: bytes
 //! that the program needs early and a computation that follows them add up.
 
-use hs_device::{Device, Medium, MediumError, Service};
+use hs_device::{Medium, MediumError, Stream};
 use hs_engine::disk::ImageMap;
 use hs_trace::BlockSet;
-use hs_units::{BLOCK_BYTES, BlockRange, ByteRange, Lba, Nanos};
+use hs_units::{BLOCK_BYTES, BlockRange, Lba, Nanos};
 
 use super::{Disk, Program, ProgramRead};
 use crate::served::LayoutMap;
@@ -22,9 +22,6 @@ pub struct Limit {
     /// When the stream has brought everything that it reads.
     pub streamed: Nanos,
 }
-
-/// Requests of a stream that are in flight at once, where that is quicker than one request for all.
-const PIECE_BYTES: u64 = 1 << 20;
 
 impl Limit {
     /// What the start of `program` from `disk`, in a file of `file_bytes` on `medium`, cannot be quicker
@@ -96,47 +93,4 @@ fn share(map: Option<&LayoutMap<'_>>, lba: Lba) -> f64 {
         }
     };
     (stored_bytes * BLOCK_BYTES) as f64 / raw_bytes.max(1) as f64
-}
-
-/// One stream of bytes that has the medium for itself, where the medium is quickest.
-struct Stream {
-    bytes: u64,
-    /// The ways to ask for it, each as requests that are made at once, in order.
-    ways: Vec<Vec<(u64, Service)>>,
-}
-
-impl Stream {
-    fn new(medium: Medium, file_bytes: u64, bytes: u64) -> Result<Option<Self>, MediumError> {
-        let mut ways = Vec::new();
-        // A CD is quickest at the end of a file, a hard disk at its beginning.
-        for offset in [0, file_bytes.saturating_sub(bytes)] {
-            for piece_bytes in [bytes.max(1), PIECE_BYTES] {
-                let Some(mut device) = medium.device(file_bytes)? else { return Ok(None) };
-                ways.push(submit(&mut *device, ByteRange::new(offset, bytes), piece_bytes));
-            }
-        }
-        Ok(Some(Self { bytes, ways }))
-    }
-
-    /// When so many bytes have come at the earliest.
-    fn arrival(&self, bytes: u64) -> Nanos {
-        let of_way = |requests: &Vec<(u64, Service)>| {
-            let at = requests.partition_point(|(begins, _)| *begins < bytes).saturating_sub(1);
-            let (begins, service) = requests[at];
-            let ends = requests.get(at + 1).map_or(self.bytes, |(begins, _)| *begins);
-            service.arrival(bytes - begins, ends - begins)
-        };
-        self.ways.iter().map(of_way).min().unwrap_or_default()
-    }
-}
-
-/// Asks for a range in pieces at the beginning of time: where in the range each begins, and its service.
-fn submit(device: &mut dyn Device, range: ByteRange, piece_bytes: u64) -> Vec<(u64, Service)> {
-    let begins = (0..range.len.div_ceil(piece_bytes).max(1)).map(|piece| piece * piece_bytes);
-    begins
-        .map(|begins| {
-            let piece = ByteRange::new(range.offset + begins, piece_bytes.min(range.len - begins));
-            (begins, device.submit(Nanos::ZERO, piece))
-        })
-        .collect()
 }

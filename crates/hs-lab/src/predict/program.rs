@@ -54,12 +54,10 @@ impl Program {
         let end = profile.ready.unwrap_or(profile.ended);
         let mut reads: Vec<ProgramRead> = Vec::new();
         let mut last = Nanos::ZERO;
-        let mut waited = Nanos::ZERO;
         for (read, think) in profile.reads.iter().zip(profile.think_times()) {
             if read.at >= end {
                 break;
             }
-            waited = read.at.saturating_sub(think);
             let (block, blocks) = (read.blocks.start.0, read.blocks.count);
             match reads.last_mut() {
                 Some(call)
@@ -73,7 +71,7 @@ impl Program {
             }
             last = think;
         }
-        let recorded = end.saturating_sub(waited);
+        let recorded = profile.own_time();
         let own_time = own_time.unwrap_or(recorded);
         let scale = own_time.0 as f64 / recorded.0.max(1) as f64;
         for read in &mut reads {

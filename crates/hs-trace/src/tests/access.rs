@@ -55,6 +55,16 @@ fn think_time_leaves_out_waits_but_not_work() {
 }
 
 #[test]
+fn own_time_ends_when_the_program_is_ready() {
+    let reads = vec![read(10, run(0, 1), 100), read(115, run(1, 1), 50), read(300, run(2, 1), 1)];
+    let of = |ready: Option<u64>| Profile { ready: ready.map(Nanos), ..with_reads(reads.clone()) }.own_time();
+    // Work 10, wait 100, work 5, wait 50, work until ready.
+    assert_eq!(of(Some(200)), Nanos(50));
+    assert_eq!(of(Some(10)), Nanos(10), "a read at the end is none of the start");
+    assert_eq!(of(Some(0)), Nanos(0));
+}
+
+#[test]
 fn a_profile_knows_its_disk() {
     let profile = small();
     assert_eq!(profile.check_disk(profile.disk_digest, profile.disk_bytes), Ok(()));
