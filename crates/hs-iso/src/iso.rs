@@ -14,6 +14,7 @@ use hs_start::progress;
 use serde::Serialize;
 
 use crate::boot_loader::{self, Menu};
+use crate::disc::{Disc, DiscPlace};
 use crate::initrd::InitrdKind;
 use crate::system::{System, SystemPlace, kernel_path};
 use crate::tools::{MCOPY, MKFS_FAT, XORRISO};
@@ -41,8 +42,8 @@ pub struct IsoSpec {
     pub initrd_kind: InitrdKind,
     /// How long the boot menu waits, in seconds.
     pub timeout_s: u32,
-    /// Bytes of the disc to fill.
-    pub disc_bytes: Option<u64>,
+    /// The disc that it is written to.
+    pub disc: Option<Disc>,
 }
 
 /// What was made.
@@ -67,6 +68,9 @@ pub struct Made {
     pub label: String,
     /// The kernel's command line.
     pub command_line: String,
+    /// What the model of the disc's drive says.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub disc: Option<DiscPlace>,
     /// Starts on BIOS.
     pub bios: bool,
     /// Starts on UEFI.
@@ -95,14 +99,14 @@ pub fn make(spec: &IsoSpec, quiet: bool) -> anyhow::Result<Made> {
     let bar = Bar::new(quiet);
     let kernel_version = kernel(spec, &tree, work.path(), &bar)?;
     place_image(spec, &image, &bar)?;
-    let digest = open_image(&image)?.image_digest().to_string();
+    let opened = open_image(&image)?;
+    let digest = opened.image_digest().to_string();
     let command_line = command_line(spec, &digest);
     let title = spec.label.replace('_', " ");
     let menu = Menu { title: &title, words: &command_line, timeout_s: spec.timeout_s };
     let loaders = boot_loader::install(&tree, &scratch, &menu)?;
-    if let Some(disc) = spec.disc_bytes {
-        medium::fill(&tree, disc)?;
-    }
+    let hot_bytes: u64 = opened.superblock().hot.iter().map(|segment| segment.range().len).sum();
+    let disc = place_on_disc(spec, &tree, hot_bytes)?;
     bar.spin("writing the medium");
     let draft = work.path().join("medium.iso");
     medium::write(&tree, &spec.label, &loaders, &draft)?;
@@ -120,6 +124,7 @@ pub fn make(spec: &IsoSpec, quiet: bool) -> anyhow::Result<Made> {
         image_digest: digest,
         label: spec.label.clone(),
         command_line,
+        disc,
         bios: loaders.bios.is_some(),
         uefi: loaders.uefi.is_some(),
         secure_boot: loaders.is_signed,
@@ -127,6 +132,19 @@ pub fn make(spec: &IsoSpec, quiet: bool) -> anyhow::Result<Made> {
     std::fs::File::open(&draft).and_then(|file| file.sync_all()).context("write the medium")?;
     std::fs::rename(&draft, &spec.output).with_context(|| format!("write {}", spec.output.display()))?;
     Ok(made)
+}
+
+/// Fills the disc, where its drive reads the outer edge faster. A start reads `hot_bytes` of the image.
+fn place_on_disc(spec: &IsoSpec, tree: &Path, hot_bytes: u64) -> anyhow::Result<Option<DiscPlace>> {
+    let Some(disc) = &spec.disc else { return Ok(None) };
+    let boot_bytes = medium::used_bytes(&tree.join("boot")).context("count the files of the boot")?;
+    let place = disc.place(boot_bytes + hot_bytes);
+    if place.as_ref().is_none_or(|place| place.is_outer) {
+        medium::fill(tree, disc.bytes)?;
+    } else {
+        medium::check_fits(tree, disc.bytes)?;
+    }
+    Ok(place)
 }
 
 /// The last console is the one that programs write to; a machine without a serial port has the first only.
@@ -222,7 +240,7 @@ mod tests {
             live: None,
             initrd_kind: InitrdKind::default(),
             timeout_s: 1,
-            disc_bytes: None,
+            disc: None,
         }
     }
 

@@ -12,11 +12,13 @@
 #![forbid(unsafe_code)]
 
 mod boot_loader;
+mod disc;
 mod initrd;
 mod iso;
 mod medium;
 mod system;
 mod tools;
 
+pub use disc::{Disc, DiscPlace};
 pub use initrd::{Generator, InitrdKind};
 pub use iso::{IsoSpec, Made, make};

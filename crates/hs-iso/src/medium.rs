@@ -28,18 +28,24 @@ const STRUCTURES_BYTES: u64 = 2 << 20;
 /// Fills a disc of so many bytes with a file of zeros. A drive that turns at one speed reads the outer edge
 /// more than twice as fast as the inner one.
 pub(crate) fn fill(tree: &Path, disc_bytes: u64) -> anyhow::Result<()> {
+    let free_bytes = check_fits(tree, disc_bytes)?;
+    let path = tree.join(&FILL[1..]);
+    let file = File::create(&path).and_then(|file| file.set_len(free_bytes & !(SECTOR_BYTES - 1)));
+    file.with_context(|| format!("make {}", path.display()))
+}
+
+/// Checks that the medium fits on a disc of so many bytes; gives how many are left.
+pub(crate) fn check_fits(tree: &Path, disc_bytes: u64) -> anyhow::Result<u64> {
     let used = STRUCTURES_BYTES + used_bytes(tree).context("count what is on the medium")?;
     if used > disc_bytes {
         let (used, disc) = (ByteSize(used), ByteSize(disc_bytes));
         anyhow::bail!("the medium has {used}, and a disc of {disc} was named: --disc");
     }
-    let path = tree.join(&FILL[1..]);
-    let file = File::create(&path).and_then(|file| file.set_len((disc_bytes - used) & !(SECTOR_BYTES - 1)));
-    file.with_context(|| format!("make {}", path.display()))
+    Ok(disc_bytes - used)
 }
 
 /// Bytes of the sectors of all files.
-fn used_bytes(folder: &Path) -> std::io::Result<u64> {
+pub(crate) fn used_bytes(folder: &Path) -> std::io::Result<u64> {
     let mut sum = 0;
     for entry in folder.read_dir()? {
         let entry = entry?;

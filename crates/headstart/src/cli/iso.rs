@@ -3,10 +3,12 @@
 use std::path::PathBuf;
 
 use clap::{Args, ValueEnum};
+use hs_device::Medium;
 use hs_iso::Generator;
 use hs_units::ByteSize;
 
 use super::image::ImageArg;
+use crate::cli::MediumParser;
 
 /// Flags of `headstart iso`.
 #[derive(Debug, Args)]
@@ -26,9 +28,13 @@ pub(crate) struct Iso {
     /// How long the boot menu waits.
     #[arg(long, value_name = "SECONDS", default_value = "2")]
     pub timeout: u32,
-    /// Fill a disc of this size, so that all that is read lies at its outer edge, where a drive reads faster.
+    /// The size of the disc that this is for. It is filled, so that all that is read lies at its outer edge,
+    /// if its drive reads that faster.
     #[arg(long, value_name = "SIZE")]
     pub disc: Option<ByteSize>,
+    /// The drive of that disc, a model as for --emulate.
+    #[arg(long = "for", requires = "disc", value_name = "MEDIUM", default_value = "cd-24x-cav", value_parser = MediumParser)]
+    pub drive: Medium,
     /// What makes the initramfs. Default: initramfs-tools if the system has it, else dracut.
     #[arg(long, value_enum, value_name = "TOOL", conflicts_with = "initrd")]
     pub initramfs: Option<Initramfs>,

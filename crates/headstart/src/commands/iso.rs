@@ -1,6 +1,6 @@
 //! `headstart iso`
 
-use hs_iso::{InitrdKind, IsoSpec};
+use hs_iso::{Disc, InitrdKind, IsoSpec};
 use hs_output::show;
 use hs_units::ByteSize;
 
@@ -18,7 +18,7 @@ pub(crate) fn run(args: &Iso, quiet: bool) -> anyhow::Result<()> {
         live: args.live.clone(),
         initrd_kind: InitrdKind { generator: args.initramfs.map(Into::into), has_network: args.network },
         timeout_s: args.timeout,
-        disc_bytes: args.disc.map(|size| size.0),
+        disc: args.disc.map(|size| Disc { bytes: size.0, drive: args.drive }),
     };
     let made = hs_iso::make(&spec, quiet)?;
     if args.json {
@@ -38,6 +38,16 @@ pub(crate) fn run(args: &Iso, quiet: bool) -> anyhow::Result<()> {
         ByteSize(made.image_bytes),
         ByteSize(made.initrd_bytes)
     ));
+    if let Some(place) = &made.disc {
+        let (edge, other, by) = match place.is_outer {
+            true => ("outer", "inner", (place.outer_s, place.inner_s)),
+            false => ("inner", "outer", (place.inner_s, place.outer_s)),
+        };
+        show::line(format_args!(
+            "what a start reads lies at the {edge} edge of the disc: {} takes {:.1} s for it, {:.1} s at the {other} one",
+            place.drive, by.0, by.1
+        ));
+    }
     show::line(&made.image_digest);
     Ok(())
 }

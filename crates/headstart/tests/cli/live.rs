@@ -326,6 +326,7 @@ fn what_is_wrong_with_a_medium_is_said() {
     run(["build", &scene.arg("root"), "-o", &other]).ok();
     let kernel = ["--kernel", &live.file("vmlinuz"), "--initrd", &live.file("initrd.img")];
     run([&["iso", &other, "-o", &other_iso], &kernel[..]].concat()).ok();
+    fills_a_disc_where_that_helps(&scene, &[&["iso", &other], &kernel[..]].concat());
     let both = [drive(1, &other_iso, "readonly=on,"), drive(2, &live.file("bios.iso"), "readonly=on,")];
     let mut machine = live.start("root=headstart:LABEL=HEADSTART", &words(&both));
     let said = machine.wait_for_any(&[given_up, "login: "]);
@@ -346,6 +347,26 @@ fn what_is_wrong_with_a_medium_is_said() {
         assert!(said.contains(&format!("headstart-live: {why}")), "{said}");
         assert!(said.contains("root.hsi") && said.contains(given_up), "{said}");
     }
+}
+
+/// What a start reads lies at the outer edge of a disc that turns at one speed.
+fn fills_a_disc_where_that_helps(scene: &Scene, make: &[&str]) {
+    let (output, disc) = (scene.arg("disc.iso"), 300_u64 << 20);
+    let made = |drive: &str| {
+        let flags = ["-o", &output, "--json", "--disc", "300M", "--for", drive];
+        let made = run([make, &flags[..]].concat()).ok().json();
+        fs::remove_file(&output).expect("removed");
+        made
+    };
+    let turning = made("cd-24x-cav");
+    assert_eq!(turning["disc"]["is_outer"], true, "{turning}");
+    let bytes = turning["iso_bytes"].as_u64().expect("counted");
+    assert!((disc - (4 << 20)..=disc).contains(&bytes), "{turning}");
+    let even = made("cd-8x-clv");
+    assert_eq!(even["disc"]["is_outer"], false, "{even}");
+    assert!(even["iso_bytes"].as_u64().expect("counted") < disc / 2, "{even}");
+    run([make, &["-o", &output, "--disc", "1M"][..]].concat()).fails(1, &["--disc", "the medium has"]);
+    run([make, &["-o", &output, "--for", "cd-8x-clv"][..]].concat()).fails(2, &["--disc"]);
 }
 
 #[test]
