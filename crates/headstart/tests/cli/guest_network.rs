@@ -18,10 +18,18 @@ busybox mount -t sysfs sys /sys
 for module in MODULES; do busybox insmod /modules/$module; done
 busybox ip link set lo up
 busybox ip link set eth0 up
-busybox udhcpc -i eth0 -n -q -f -s /bin/configure
+lease() { busybox udhcpc -i eth0 -n -q -f -s /bin/configure; }
+lease
 busybox httpd -p 80 -h /served
 busybox nslookup files.test 10.0.2.3
 ask() { echo \"host says $(busybox wget -q -O - http://10.0.2.2:$server/$1)\"; }
+other_address() {
+    busybox ip address flush dev eth0
+    busybox ip link set eth0 down
+    busybox ip link set eth0 address 52:54:00:01:02:03
+    busybox ip link set eth0 up
+    lease
+}
 ask $forwarded
 echo up
 while :; do
@@ -159,13 +167,17 @@ fn a_guest_reaches_the_host_and_is_reached_also_when_it_goes_on() {
     assert!(said().contains("host says a word of the guest"), "{}", said());
     assert!(said().contains("192.0.2.7"), "{}", said());
 
-    // Another QEMU, another forward.
+    // Another QEMU and another forward; the guest's hardware address is new, as the agent makes it. The lease
+    // of the other one was not saved.
     let port = free_port();
     let forward = format!("{port}:80");
-    let typed = format!("ask {port}; echo carrier $(busybox cat /sys/class/net/eth0/carrier)");
+    let typed = format!(
+        "ask {port}; other_address; ask {port}; echo carrier $(busybox cat /sys/class/net/eth0/carrier)"
+    );
     let flags = ["resume", &saved, "--type", &typed, "--ready", "^carrier [01]", "--console", &console];
     with_name_server(&scene, &[&flags[..], &["--network", "--forward", &forward]].concat()).ok();
-    assert!(said().contains("host says a word of the guest") && said().contains("carrier 1"), "{}", said());
+    assert_eq!(said().matches("host says a word of the guest").count(), 2, "{}", said());
+    assert!(said().contains("carrier 1") && said().contains("10.0.2.15 obtained"), "{}", said());
 
     // Without a network, its card is not connected.
     let alone = ["resume", &saved, "--type", "echo carrier $(busybox cat /sys/class/net/eth0/carrier)"];
