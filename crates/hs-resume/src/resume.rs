@@ -19,7 +19,7 @@ use hs_device::Medium;
 use hs_disk::Watch;
 use hs_guest::agent::AgentSocket;
 use hs_guest::console::Console;
-use hs_guest::monitor::MonitorSocket;
+use hs_guest::monitor::{Monitor, MonitorSocket};
 use hs_guest::network::{Forward, Network, RESOLV_CONF};
 use hs_guest::qemu::{Accelerator, LARGEST_WRITE_BYTES};
 use hs_guest::resumable::{FilePart, Resumable, Resumed};
@@ -150,10 +150,7 @@ pub fn resume(spec: &ResumeSpec) -> anyhow::Result<Outcome> {
             // While QEMU begins.
             let state = state_of(&memory, description.state)?;
             let mut monitor = socket.accept(&mut guest, spec.ready_timeout)?;
-            monitor.load_devices(state.as_fd())?;
-            if spec.network.is_some() {
-                monitor.plug_network_in()?;
-            }
+            load_devices(&mut monitor, &state, spec)?;
             let _agent = agent.as_ref().map(AgentSocket::tell_resumed).transpose()?;
             memory.wait_prefetched(spec.ready_timeout.saturating_sub(began.elapsed()));
             memory.count_faults();
@@ -275,6 +272,12 @@ fn accelerator(description: &Description, snapshot: &str) -> Result<Accelerator,
         },
         _ => Err(refused("it is not known".to_owned())),
     }
+}
+
+/// Loads the state of the devices; a network card is saved without what it was connected to.
+fn load_devices(monitor: &mut Monitor, state: &File, spec: &ResumeSpec) -> Result<(), GuestError> {
+    monitor.load_devices(state.as_fd())?;
+    if spec.network.is_some() { monitor.plug_network_in() } else { Ok(()) }
 }
 
 /// The state of the devices, as a file that QEMU reads.

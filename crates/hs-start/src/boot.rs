@@ -346,7 +346,7 @@ fn needed(spec: &BootSpec) -> Vec<PathBuf> {
 /// The program that runs the guest, with its paths on this machine.
 enum Machine {
     Uml { kernel: PathBuf, scratch: PathBuf, memory_folder: PathBuf },
-    Qemu(OnQemu),
+    Qemu(Box<OnQemu>),
 }
 
 impl Machine {
@@ -363,7 +363,7 @@ impl Machine {
                 mount_memory(&memory_folder, spec.memory.0 + MEMORY_SLACK_BYTES)?;
                 Self::Uml { kernel: kernel.clone(), scratch, memory_folder }
             }
-            Vmm::Qemu(qemu) => Self::Qemu(OnQemu::prepare(spec, qemu, work, scratch, on_medium)?),
+            Vmm::Qemu(qemu) => Self::Qemu(Box::new(OnQemu::prepare(spec, qemu, work, scratch, on_medium)?)),
         })
     }
 

@@ -6,8 +6,8 @@ use hs_guest::network::{Forward, Network};
 /// Flags for the network of a guest.
 #[derive(Clone, Debug, Default, Args)]
 pub(crate) struct NetworkFlags {
-    /// Give the guest a network. It reaches what this machine reaches, also its own 127.0.0.1, as 10.0.2.2. QEMU
-    /// only.
+    /// Give the guest a network. It reaches what this machine reaches, also this machine's own 127.0.0.1, as
+    /// 10.0.2.2. QEMU only.
     ///
     /// The guest has one virtio card on QEMU's user network, with DHCP. Nothing reaches the guest but by
     /// --forward. A saved guest has a card if it was booted with this flag; `resume` connects the card only

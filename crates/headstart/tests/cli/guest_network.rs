@@ -160,9 +160,11 @@ fn a_guest_reaches_the_host_and_is_reached_also_when_it_goes_on() {
     let said = || fs::read_to_string(&console).expect("the console").replace('\r', "");
     name_server();
     let (server, port) = (server(), free_port());
-    let (forward, tells) = (format!("{port}:80"), [format!("server={server}"), format!("forwarded={port}")]);
+    let (forward, udp) = (format!("{port}:80"), format!("udp:{port}:7"));
+    let tells = [format!("server={server}"), format!("forwarded={port}")];
     let flags = ["boot", &disk, "--ready", "^up$", "--console", &console, "--snapshot-out", &saved];
-    let network = ["--network", "--forward", &forward, "--append", &tells[0], "--append", &tells[1]];
+    let network =
+        ["--network", "--forward", &forward, "--forward", &udp, "--append", &tells[0], "--append", &tells[1]];
     with_name_server(&scene, &[&flags[..], &QEMU, &network].concat()).ok();
     assert!(said().contains("host says a word of the guest"), "{}", said());
     assert!(said().contains("192.0.2.7"), "{}", said());
