@@ -51,8 +51,8 @@ pub(crate) fn little_kernel(path: &Path, text: &str, then: Then) {
 
 /// A Linux of Debian's: the kernel of linux-image-cloud-amd64, which has drivers for NVMe and ext4, and its
 /// modules for virtio disks and network cards. It is downloaded once and kept beside what cargo builds;
-/// installing it would run hooks of boot loaders. Nothing, which is said aloud, and fails in CI, where there is
-/// no Debian archive to be had.
+/// installing it would run hooks of boot loaders. Nothing, which is said aloud, and fails in CI, where there
+/// is no Debian archive to be had.
 pub(crate) fn linux() -> Option<&'static Path> {
     static KEPT: OnceLock<Result<PathBuf, String>> = OnceLock::new();
     let kept = KEPT.get_or_init(|| {
