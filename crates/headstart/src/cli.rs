@@ -13,6 +13,7 @@ mod emulation;
 mod export;
 mod fill;
 pub(crate) mod groups;
+mod guest_network;
 mod http;
 pub(crate) mod image;
 mod insecure;

@@ -42,6 +42,8 @@ pub struct Launch {
     pub input: Input,
     /// None of its memory is in huge pages.
     pub small_pages: bool,
+    /// It has the network of this machine.
+    pub has_network: bool,
 }
 
 /// What the standard input of a guest's command is.
@@ -79,8 +81,12 @@ impl Guest {
         console: Console,
         log: impl Write + Send + 'static,
     ) -> Result<Self, GuestError> {
-        let user =
-            rootenv::JailUser { groups: launch.groups, small_pages: launch.small_pages, ..jail::user() };
+        let user = rootenv::JailUser {
+            groups: launch.groups,
+            small_pages: launch.small_pages,
+            has_network: launch.has_network,
+            ..jail::user()
+        };
         let jail = Jail::new(&launch.place, &user, &launch.jail_entries)?;
         let variable = preload::placed(&launch.preloads, &launch.place).map_err(GuestError::Preload)?;
         let environment = launch.environment.into_iter().chain(jail.environment()).chain(variable);

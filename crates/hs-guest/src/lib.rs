@@ -6,6 +6,7 @@
 //! - [`preload`], [`xstate`]: what User-mode Linux needs on processors with more registers than it supports.
 //! - [`uml_trial`], [`qemu_trial`]: whether guests run on this machine.
 //! - [`resumable`], [`monitor`]: guests of QEMU that are saved and go on later.
+//! - [`network`]: the network card of a guest of QEMU, and what it reaches.
 //! - [`kvm`]: whether QEMU's guests run under KVM on this machine.
 //! - [`console`]: what a guest's console shows about its progress; no I/O.
 //! - [`Guest`]: a running guest, in a PID namespace that ends with this process.
@@ -21,6 +22,7 @@ pub mod jail;
 pub mod kvm;
 mod libraries;
 pub mod monitor;
+pub mod network;
 pub mod preload;
 pub mod qemu;
 pub mod qemu_trial;

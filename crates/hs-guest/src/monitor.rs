@@ -14,6 +14,7 @@ use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use rustix::net::{SendAncillaryBuffer, SendAncillaryMessage, SendFlags, sendmsg};
 use serde_json::{Value, json};
 
+use crate::network::NETWORK;
 use crate::resumable::BALLOON;
 use crate::{Guest, GuestError};
 
@@ -167,6 +168,26 @@ impl Monitor {
             }
             std::thread::sleep(ASK_EVERY);
         }
+    }
+
+    /// Stops the guest, and takes away what its network card is connected to: connections and leases would be
+    /// saved with it. The guest does not see that, if the card is connected again before it goes on.
+    ///
+    /// # Errors
+    /// As [`execute`](Self::execute).
+    pub fn unplug_network(&mut self) -> Result<(), GuestError> {
+        self.execute("stop", json!({}))?;
+        self.execute("netdev_del", json!({ "id": NETWORK }))?;
+        Ok(())
+    }
+
+    /// Connects the network card of a guest that was saved without its network.
+    ///
+    /// # Errors
+    /// As [`execute`](Self::execute).
+    pub fn plug_network_in(&mut self) -> Result<(), GuestError> {
+        self.execute("set_link", json!({ "name": NETWORK, "up": true }))?;
+        Ok(())
     }
 
     /// Stops the guest, and writes the state of its devices to `file`. Its memory is in a file already.

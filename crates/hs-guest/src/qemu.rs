@@ -7,6 +7,7 @@ use hs_units::ByteSize;
 
 use crate::first_program::RDINIT;
 use crate::jail::{self, JailEntry};
+use crate::network::Network;
 use crate::resumable::Resumable;
 use crate::{GuestError, Input, Launch};
 
@@ -170,6 +171,8 @@ pub struct Qemu {
     /// Its initial RAM disk begins with a [first program](crate::first_program) that tells of its processes
     /// on the second serial line. Only of a guest that begins with a kernel.
     pub is_watched: bool,
+    /// Its network card, and what that is connected to.
+    pub network: Option<Network>,
 }
 
 impl Qemu {
@@ -189,6 +192,7 @@ impl Qemu {
             command.extend(["-device".into(), device.into()]);
         }
         command.extend(self.resumable.iter().flat_map(Resumable::agent_words));
+        command.extend(self.network.iter().flat_map(Network::words));
         if self.is_watched {
             command.extend(WATCH.map(OsString::from));
         }
@@ -216,8 +220,12 @@ impl Qemu {
         }
         jail_entries.push(Self::drive_entry(&self.drive));
         jail_entries.extend(self.resumable.iter().flat_map(Resumable::jail_entries));
-        let launch = self.launch_of(command, self.accelerator, jail_entries);
-        Launch { input: if self.is_watched { Input::Watch } else { Input::None }, ..launch }
+        jail_entries.extend(self.network.iter().flat_map(Network::jail_entries));
+        Launch {
+            input: if self.is_watched { Input::Watch } else { Input::None },
+            has_network: self.network.as_ref().is_some_and(Network::is_connected),
+            ..self.launch_of(command, self.accelerator, jail_entries)
+        }
     }
 
     pub(crate) fn drive_entry(drive: &Drive) -> JailEntry {
@@ -255,6 +263,7 @@ impl Qemu {
             place: self.scratch.clone(),
             input: Input::None,
             small_pages: false,
+            has_network: false,
         }
     }
 
@@ -304,7 +313,7 @@ impl Qemu {
     }
 }
 
-/// No network, no screen, no monitor, nothing of the user's own configuration; a guest that restarts has
+/// No network card, no screen, no monitor, nothing of the user's own configuration; a guest that restarts has
 /// ended.
 pub(crate) fn base_command(
     program: &Path,
@@ -396,6 +405,7 @@ mod tests {
             append: vec!["quiet".to_owned()],
             resumable: None,
             is_watched: false,
+            network: None,
         }
     }
 
@@ -445,6 +455,20 @@ mod tests {
         assert_eq!(after(&launch, "-serial"), ["stdio", "chardev:watch"]);
         assert!(after(&launch, "-append")[0].contains(" rdinit=/headstart/init "));
         assert!(!after(&qemu().launch(), "-append")[0].contains("rdinit"));
+    }
+
+    #[test]
+    fn only_a_guest_with_a_network_has_this_machines() {
+        let launch = qemu().launch();
+        assert!(!launch.has_network && after(&launch, "-netdev").is_empty());
+        let network = |network| Qemu { network: Some(network), ..qemu() }.launch();
+        let launch = network(Network::Connected { forwards: Vec::new() });
+        assert!(launch.has_network && after(&launch, "-netdev") == ["user,id=net"]);
+        assert_eq!(after(&launch, "-device").last().unwrap(), "virtio-net-pci,netdev=net,romfile=");
+        let launch = network(Network::Unplugged);
+        assert!(
+            !launch.has_network && !launch.jail_entries.contains(&JailEntry::File("/etc/resolv.conf".into()))
+        );
     }
 
     #[test]

@@ -69,6 +69,7 @@ fn guest(program: &Path, accelerator: Accelerator, folder: &Path, kernel: PathBu
         append: Vec::new(),
         resumable: None,
         is_watched: false,
+        network: None,
     }
 }
 

@@ -13,6 +13,7 @@ use std::path::PathBuf;
 use hs_units::ByteSize;
 
 use crate::jail::{self, JailEntry};
+use crate::network::Network;
 use crate::qemu::{Accelerator, Drive, Qemu, base_command, doubled_commas, environment, program_entries};
 use crate::{Input, Launch};
 
@@ -166,6 +167,8 @@ pub struct Resumed {
     pub scratch: PathBuf,
     /// Its parts.
     pub parts: Resumable,
+    /// Its network card, if it was saved with one, and what that is connected to now.
+    pub network: Option<Network>,
 }
 
 impl Resumed {
@@ -177,10 +180,12 @@ impl Resumed {
         command.extend(self.parts.disk_words(&self.drive));
         command.extend(["-device".into(), format!("virtio-blk-pci,drive={DISK}").into()]);
         command.extend(self.parts.agent_words());
+        command.extend(self.network.iter().flat_map(Network::words));
         let mut jail_entries = program_entries(&self.program, self.accelerator);
         jail_entries.push(JailEntry::Own(self.scratch.clone()));
         jail_entries.push(Qemu::drive_entry(&self.drive));
         jail_entries.extend(self.parts.jail_entries());
+        jail_entries.extend(self.network.iter().flat_map(Network::jail_entries));
         Launch {
             command,
             environment: environment(&self.scratch),
@@ -194,6 +199,7 @@ impl Resumed {
             place: self.scratch.clone(),
             input: Input::Typed,
             small_pages: true,
+            has_network: self.network.as_ref().is_some_and(Network::is_connected),
         }
     }
 }

@@ -92,6 +92,7 @@ impl Uml {
             place: self.scratch.clone(),
             input: if self.is_watched { Input::Watch } else { Input::None },
             small_pages: false,
+            has_network: false,
         }
     }
 

@@ -16,8 +16,9 @@ use crate::ResumeError;
 const MAGIC: &[u8; 8] = b"HSRESUME";
 /// Where the JSON begins.
 const HEADER_BYTES: usize = 12;
-/// The version that is written. Guests of version 1 have no balloon and no port for an agent.
-const FORMAT: u32 = 2;
+/// The version that is written. Guests of version 1 have no balloon and no port for an agent, those of
+/// version 2 no network card.
+const FORMAT: u32 = 3;
 /// The versions that are read.
 const FORMATS: std::ops::RangeInclusive<u32> = 1..=FORMAT;
 
@@ -61,6 +62,9 @@ pub struct Description {
     pub state: Part,
     /// A qcow2 file with what it wrote to its disk.
     pub overlay: Part,
+    /// Whether it has a network card.
+    #[serde(default)]
+    pub has_network: bool,
 }
 
 impl Description {
@@ -159,6 +163,7 @@ mod tests {
             memory_bytes: 4 << 20,
             state: part(0, 5000),
             overlay: part(2, 8192),
+            has_network: true,
         }
     }
 
@@ -179,6 +184,19 @@ mod tests {
         let block = old.encode().unwrap();
         assert!(!Description::decode(&block, DISK_BYTES, "s.hsi").unwrap().has_agent());
         assert!(description().has_agent());
+    }
+
+    #[test]
+    fn guests_of_the_second_format_have_no_network() {
+        let block = Description { format: 2, has_network: false, ..description() }.encode().unwrap();
+        let length = u32::from_le_bytes(block[8..12].try_into().unwrap()) as usize;
+        let json = std::str::from_utf8(&block[12..12 + length]).unwrap();
+        let json = json.replace(",\"has_network\":false", "");
+        assert!(json.len() < length);
+        let mut old = [&MAGIC[..], &(json.len() as u32).to_le_bytes(), json.as_bytes()].concat();
+        old.resize(BLOCK_BYTES as usize, 0);
+        let found = Description::decode(&old, DISK_BYTES, "s.hsi").unwrap();
+        assert!(found.has_agent() && !found.has_network);
     }
 
     #[test]

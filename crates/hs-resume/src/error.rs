@@ -70,6 +70,15 @@ pub enum ResumeError {
         /// Why it cannot.
         why: String,
     },
+    /// A network is asked for, and the guest has no card.
+    #[error(
+        "the guest of {snapshot} has no network card: `headstart boot` gives one with --network, before it is \
+         saved"
+    )]
+    NoNetwork {
+        /// The image.
+        snapshot: String,
+    },
     /// It does not fit into this machine's memory.
     #[error("the guest of {snapshot} has {needed} of memory, and this machine has {available} to spare")]
     NoMemory {

@@ -19,7 +19,8 @@ use hs_device::Medium;
 use hs_disk::Watch;
 use hs_guest::agent::AgentSocket;
 use hs_guest::console::Console;
-use hs_guest::monitor::MonitorSocket;
+use hs_guest::monitor::{Monitor, MonitorSocket};
+use hs_guest::network::{Forward, Network, RESOLV_CONF};
 use hs_guest::qemu::{Accelerator, LARGEST_WRITE_BYTES};
 use hs_guest::resumable::{FilePart, Resumable, Resumed};
 use hs_guest::{Guest, GuestError, Launch};
@@ -76,6 +77,9 @@ pub struct ResumeSpec {
     pub ready_timeout: Duration,
     /// How long it goes on afterwards.
     pub grace: Duration,
+    /// What its network card is connected to: nothing when `None`, else what this machine reaches, with these
+    /// forwarded ports.
+    pub network: Option<Vec<Forward>>,
     /// Where its console is kept.
     pub console: Option<PathBuf>,
     /// Sees every read of the snapshot.
@@ -121,7 +125,7 @@ pub fn resume(spec: &ResumeSpec) -> anyhow::Result<Outcome> {
     let mut guard = Guard::start();
     memory.abort().iter().for_each(|abort| guard.watch(abort));
     let outcome = (|| {
-        let description = describe(&memory)?;
+        let description = describe(&memory, spec.network.is_some())?;
         let disk = match early {
             Some(disk) => disk?,
             None => OpenDisk::open(spec, beside(&spec.snapshot, &description)?, &disk_folder)?,
@@ -146,7 +150,7 @@ pub fn resume(spec: &ResumeSpec) -> anyhow::Result<Outcome> {
             // While QEMU begins.
             let state = state_of(&memory, description.state)?;
             let mut monitor = socket.accept(&mut guest, spec.ready_timeout)?;
-            monitor.load_devices(state.as_fd())?;
+            load_devices(&mut monitor, &state, spec)?;
             let _agent = agent.as_ref().map(AgentSocket::tell_resumed).transpose()?;
             memory.wait_prefetched(spec.ready_timeout.saturating_sub(began.elapsed()));
             memory.count_faults();
@@ -195,6 +199,7 @@ fn needed(spec: &ResumeSpec) -> Vec<PathBuf> {
     let images = [Some(&spec.snapshot), spec.disk.as_ref()].into_iter().flatten();
     let mut needed: Vec<PathBuf> = images.flat_map(places_here).collect();
     needed.extend([spec.program.clone(), std::env::temp_dir()]);
+    needed.extend(spec.network.iter().map(|_| PathBuf::from(RESOLV_CONF)));
     needed
 }
 
@@ -223,18 +228,27 @@ fn launch(
             written: Some(FilePart { path: memory.file.clone(), offset, bytes }),
             agent: agent.map(|agent| agent.path().to_owned()),
         },
+        network: description.has_network.then(|| match &spec.network {
+            Some(forwards) => Network::Connected { forwards: forwards.clone() },
+            None => Network::Unplugged,
+        }),
     };
     Ok(resumed.launch())
 }
 
-/// Reads what the snapshot says of itself.
-fn describe(memory: &ShownMemory) -> anyhow::Result<Description> {
+/// Reads what the snapshot says of itself. Refuses a guest that cannot be had, or not with a network.
+fn describe(memory: &ShownMemory, wants_network: bool) -> anyhow::Result<Description> {
     let bytes = memory.bytes()?;
     let mut block = vec![0; to_usize(BLOCK_BYTES.min(bytes))];
     memory
         .read_at(bytes - block.len() as u64, &mut block)
         .with_context(|| format!("read the description in {}", memory.name))?;
     let description = Description::decode(&block, bytes, &memory.name)?;
+    match (description.has_network, wants_network) {
+        (false, true) => return Err(ResumeError::NoNetwork { snapshot: memory.name.clone() }.into()),
+        (true, false) => log::info!("the guest's network card is not connected: --network connects it"),
+        _ => {}
+    }
     let (needed, available) = (description.memory_bytes, boot::available_memory_bytes());
     if let Some(available) = available.filter(|available| *available < needed) {
         let (needed, available) = (ByteSize(needed), ByteSize(available));
@@ -258,6 +272,12 @@ fn accelerator(description: &Description, snapshot: &str) -> Result<Accelerator,
         },
         _ => Err(refused("it is not known".to_owned())),
     }
+}
+
+/// Loads the state of the devices; a network card is saved without what it was connected to.
+fn load_devices(monitor: &mut Monitor, state: &File, spec: &ResumeSpec) -> Result<(), GuestError> {
+    monitor.load_devices(state.as_fd())?;
+    if spec.network.is_some() { monitor.plug_network_in() } else { Ok(()) }
 }
 
 /// The state of the devices, as a file that QEMU reads.

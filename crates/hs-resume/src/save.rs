@@ -76,6 +76,7 @@ impl SaveGuest for Saver {
             memory_bytes,
             state,
             overlay,
+            has_network: parts.has_network,
         };
         // In a window of its own, which is read before the disk is known.
         let end = length(&memory)?.next_multiple_of(WINDOW_BYTES);

@@ -35,7 +35,7 @@ use hs_guest::console::Console;
 use hs_guest::first_program::FirstProgram;
 use hs_guest::qemu::Drive;
 use hs_guest::uml::{self, Uml};
-use hs_guest::{Guest, GuestError, Launch, jail, uml_trial};
+use hs_guest::{Guest, GuestError, Launch, jail, network, uml_trial};
 use hs_image::ImageError;
 use hs_linux::fsmount::FileSystem;
 use hs_serve::FileAccess;
@@ -102,6 +102,11 @@ pub enum Vmm {
 }
 
 impl Vmm {
+    /// Whether the guest has a network card.
+    const fn has_network(&self) -> bool {
+        matches!(self, Self::Qemu(QemuSpec { network: Some(_), .. }))
+    }
+
     /// As the command line calls it.
     pub const fn as_str(&self) -> &'static str {
         match self {
@@ -199,6 +204,7 @@ impl BootSpec {
     /// What makes this boot read other blocks than another one from its disk, for [`LearnedFolder`].
     pub(crate) fn words(&self) -> Vec<OsString> {
         let words = ["boot", self.vmm.as_str()].into_iter().chain(self.init.as_deref());
+        let words = words.chain(self.vmm.has_network().then_some("--network"));
         words.chain(self.append.iter().map(String::as_str)).map(OsString::from).collect()
     }
 }
@@ -328,6 +334,7 @@ fn needed(spec: &BootSpec) -> Vec<PathBuf> {
         Vmm::Uml { kernel } => needed.push(kernel.clone()),
         Vmm::Qemu(qemu) => {
             needed.push(qemu.program.clone());
+            needed.extend(qemu.network.iter().map(|_| PathBuf::from(network::RESOLV_CONF)));
             if let KernelOf::Machine { kernel, initrd } = &qemu.kernel {
                 needed.push(kernel.clone());
                 needed.extend(initrd.clone());
@@ -340,7 +347,7 @@ fn needed(spec: &BootSpec) -> Vec<PathBuf> {
 /// The program that runs the guest, with its paths on this machine.
 enum Machine {
     Uml { kernel: PathBuf, scratch: PathBuf, memory_folder: PathBuf },
-    Qemu(OnQemu),
+    Qemu(Box<OnQemu>),
 }
 
 impl Machine {
@@ -357,7 +364,7 @@ impl Machine {
                 mount_memory(&memory_folder, spec.memory.0 + MEMORY_SLACK_BYTES)?;
                 Self::Uml { kernel: kernel.clone(), scratch, memory_folder }
             }
-            Vmm::Qemu(qemu) => Self::Qemu(OnQemu::prepare(spec, qemu, work, scratch, on_medium)?),
+            Vmm::Qemu(qemu) => Self::Qemu(Box::new(OnQemu::prepare(spec, qemu, work, scratch, on_medium)?)),
         })
     }
 
@@ -587,7 +594,8 @@ pub fn explain(error: &GuestError, trouble: Option<String>, guest: &Guest, log: 
     let tail = guest.tail();
     let trouble = trouble.map(|trouble| format!("; {trouble}")).unwrap_or_default();
     let registers = uml_trial::registers(&tail).map(|why| format!("; {why}: --vmm qemu runs it in QEMU"));
-    let trouble = trouble + &registers.unwrap_or_default();
+    let network = network::trouble(&tail).map(|why| format!("; {why}"));
+    let trouble = trouble + &registers.or(network).unwrap_or_default();
     if tail.is_empty() {
         return anyhow::anyhow!("{error}; its console said nothing{trouble}");
     }

@@ -8,6 +8,7 @@ use hs_units::ByteSize;
 
 use super::cache::CacheFlags;
 use super::emulation::EmulationFlags;
+use super::guest_network::NetworkFlags;
 use super::image::ImageArg;
 use super::insecure::InsecureFlag;
 use super::learn::LearnFlags;
@@ -83,6 +84,8 @@ pub(crate) struct Boot {
         hide_short_help = true
     )]
     pub append: Vec<String>,
+    #[command(flatten)]
+    pub network: NetworkFlags,
     /// Read-ahead of the guest's kernel, in KiB. User-mode Linux only.
     ///
     /// `kernel` keeps the guest kernel's own value, usually 128. `auto` is 8 while a boot is recorded or
@@ -149,7 +152,12 @@ impl Boot {
             bus: self.qemu.bus.map(Into::into),
             is_medium,
             uefi: self.qemu.firmware == Some(Firmware::Uefi),
-            flag_of_qemu: self.qemu.given().or(self.snapshot_out.is_some().then_some("--snapshot-out")),
+            network: self.network.of_boot(),
+            flag_of_qemu: self
+                .qemu
+                .given()
+                .or(self.snapshot_out.is_some().then_some("--snapshot-out"))
+                .or(self.network.network.then_some("--network")),
         }
     }
 }

@@ -8,6 +8,7 @@ use hs_start::location::ImageLocation;
 use hs_units::ByteSize;
 
 use super::emulation::EmulationFlags;
+use super::guest_network::NetworkFlags;
 use super::image::ImageArg;
 use super::insecure::InsecureFlag;
 use super::prefetch::PrefetchLimits;
@@ -53,6 +54,8 @@ pub(crate) struct Resume {
     /// Memory for the guest's writes to its disk. They are discarded at the end.
     #[arg(long, value_name = "SIZE", default_value = "1G", help_heading = "Guest", hide_short_help = true)]
     pub scratch: ByteSize,
+    #[command(flatten)]
+    pub network: NetworkFlags,
     /// Write the console's output to FILE. The output of a failed resume is always kept.
     #[arg(long, help_heading = "Guest", value_name = "FILE")]
     pub console: Option<PathBuf>,

@@ -55,6 +55,7 @@ pub(crate) fn spec(args: &Resume) -> anyhow::Result<ResumeSpec> {
         ready: args.ready.clone(),
         ready_timeout: args.ready_timeout,
         grace: args.grace,
+        network: args.network.forwards(),
         console: args.console.clone(),
         watch: None,
         disk_watch: None,

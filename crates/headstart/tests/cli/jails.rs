@@ -88,8 +88,8 @@ fn parent_of(process: u32) -> Option<u32> {
     stat.rsplit_once(") ")?.1.split(' ').nth(1)?.parse().ok()
 }
 
-/// Looks at the VMM called `name` while its guest is up.
-fn assert_is_jailed(scene: &Scene, mut command: Command, name: &str) {
+/// Looks at the VMM called `name` while its guest is up. That of a guest with a network is in this machine's.
+fn assert_is_jailed(scene: &Scene, mut command: Command, name: &str, has_network: bool) {
     command.env("TMPDIR", scene.path("tmp")).env("AWS_SECRET_ACCESS_KEY", "topsecret");
     let running = Running::start_command(command);
     wait_until("the guest is up", || {
@@ -112,16 +112,20 @@ fn assert_is_jailed(scene: &Scene, mut command: Command, name: &str) {
     }
     let entries = fs::read_dir(format!("/proc/{vmm}/root")).expect("its root").flatten();
     let names: Vec<String> = entries.map(|entry| entry.file_name().to_string_lossy().into_owned()).collect();
-    for host in ["etc", "root", "home", "var", "sys", "boot", "run"] {
+    for host in ["root", "home", "var", "sys", "boot", "run"] {
         assert!(!names.iter().any(|name| name == host), "{host} is in {names:?}");
     }
+    let settings = fs::read_dir(format!("/proc/{vmm}/root/etc")).into_iter().flatten().flatten();
+    let settings: Vec<_> = settings.map(|entry| entry.file_name()).collect();
+    assert_eq!(settings, if has_network { &["resolv.conf"][..] } else { &[] });
     for place in ["usr/bin/sh", "bin/sh", "usr/bin/su", "dev/loop0", "dev/fuse", "dev/vda"] {
         assert!(!fs::exists(format!("/proc/{vmm}/root/{place}")).unwrap_or(true), "{place}");
     }
     for namespace in ["uts", "ipc", "pid", "mnt", "net", "cgroup"] {
         let of =
             |process: &str| fs::read_link(format!("/proc/{process}/ns/{namespace}")).expect("a namespace");
-        assert_ne!(of(&vmm.to_string()), of("self"), "{namespace}");
+        let is_shared = has_network && namespace == "net";
+        assert_eq!(of(&vmm.to_string()) == of("self"), is_shared, "{namespace}");
     }
     let environment = fs::read(format!("/proc/{vmm}/environ")).expect("its environment");
     assert!(!String::from_utf8_lossy(&environment).contains("topsecret"));
@@ -139,7 +143,7 @@ fn user_mode_linux_is_a_user_of_its_own_in_a_root_of_its_own() {
     let (scene, image) = little_guest();
     let console = scene.arg("console");
     let flags = ["--vmm", "uml", "--memory", "64M", "--ready", "never", "--console", &console];
-    assert_is_jailed(&scene, headstart([&["boot", &image], &flags[..]].concat()), "linux.uml");
+    assert_is_jailed(&scene, headstart([&["boot", &image], &flags[..]].concat()), "linux.uml", false);
 }
 
 #[test]
@@ -152,7 +156,9 @@ fn qemu_is_a_user_of_its_own_in_a_root_of_its_own() {
     little_kernel(&scene.path("up"), "up\n", Then::Hang);
     let flags = ["--vmm", "qemu", "--accel", "tcg", "--memory", "160M", "--kernel", &kernel];
     let words = [&["boot", &image], &flags[..], &["--ready", "never", "--console", &console]].concat();
-    assert_is_jailed(&scene, headstart(&words), "qemu-system-x86_64");
+    assert_is_jailed(&scene, headstart(&words), "qemu-system-x86_64", false);
+    let words = [&words[..], &["--network"]].concat();
+    assert_is_jailed(&scene, headstart(&words), "qemu-system-x86_64", true);
 }
 
 /// Files for the guest can be read by its user, whatever this process's umask is.

@@ -18,6 +18,7 @@ mod filling;
 #[path = "../../../hs-fill/tests/support/filling.rs"]
 mod filling_folder;
 mod formats;
+mod guest_network;
 mod guest_read_ahead;
 mod hostile_ext4;
 mod images;

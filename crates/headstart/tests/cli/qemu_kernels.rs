@@ -50,13 +50,13 @@ pub(crate) fn little_kernel(path: &Path, text: &str, then: Then) {
 }
 
 /// A Linux of Debian's: the kernel of linux-image-cloud-amd64, which has drivers for NVMe and ext4, and its
-/// modules for virtio disks. It is downloaded once and kept beside what cargo builds; installing it would run
-/// hooks of boot loaders. Nothing, which is said aloud, and fails in CI, where there is no Debian archive to
-/// be had.
+/// modules for virtio disks and network cards. It is downloaded once and kept beside what cargo builds;
+/// installing it would run hooks of boot loaders. Nothing, which is said aloud, and fails in CI, where there
+/// is no Debian archive to be had.
 pub(crate) fn linux() -> Option<&'static Path> {
     static KEPT: OnceLock<Result<PathBuf, String>> = OnceLock::new();
     let kept = KEPT.get_or_init(|| {
-        let kept = Path::new(env!("CARGO_TARGET_TMPDIR")).join("guest-kernel");
+        let kept = Path::new(env!("CARGO_TARGET_TMPDIR")).join("guest-linux");
         if !kept.join("vmlinuz").exists() {
             download(&kept)?;
         }
@@ -76,6 +76,9 @@ pub(crate) const VIRTIO_MODULES: [&str; 6] = [
     "virtio_blk.ko",
 ];
 
+/// The same for a virtio network card, after those.
+pub(crate) const NETWORK_MODULES: [&str; 3] = ["failover.ko", "net_failover.ko", "virtio_net.ko"];
+
 fn download(kept: &Path) -> Result<(), String> {
     let folder = tempfile::tempdir_in(env!("CARGO_TARGET_TMPDIR")).map_err(|error| error.to_string())?;
     let script = "
@@ -85,7 +88,8 @@ fn download(kept: &Path) -> Result<(), String> {
         test -n \"$name\"
         apt-get download -qq -o APT::Sandbox::User=root \"$name\"
         dpkg-deb --fsys-tarfile ./*.deb >all.tar
-        tar -xf all.tar --wildcards './boot/vmlinuz-*' '*/drivers/virtio/*' '*/drivers/block/virtio_blk.ko'
+        tar -xf all.tar --wildcards './boot/vmlinuz-*' '*/drivers/virtio/*' '*/drivers/block/virtio_blk.ko' \
+            '*/drivers/net/virtio_net.ko' '*/drivers/net/net_failover.ko' '*/net/core/failover.ko'
         mkdir done
         mv boot/vmlinuz-* done/vmlinuz
         find lib usr -name '*.ko' -exec mv {} done/ ';' 2>/dev/null || true

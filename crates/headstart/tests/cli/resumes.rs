@@ -175,6 +175,8 @@ fn what_does_not_fit_together_is_refused() {
     fs::copy(&snapshot, scene.path("other/saved.hsi")).expect("copied");
     refused(&scene.arg("other/saved.hsi"), &[], &["guest.hsi", "not beside it", "--disk"]);
     refused(&scene.arg("guest.hsi"), &[], &["no snapshot of a guest", "--snapshot-out"]);
+    // It was saved without a network.
+    refused(&snapshot, &["--network"], &["saved.hsi", "no network card", "headstart boot"]);
     refused(&scene.arg("gone.hsi"), &[], &["gone.hsi", "No such file"]);
 
     // Another machine, memory or executor than it was saved with.
@@ -186,8 +188,8 @@ fn what_does_not_fit_together_is_refused() {
     refused(&memory, &[], &["its memory does not end where"]);
     let executor = with_description(&scene, |json| json.replace("\"tcg\"", "\"abacus\""));
     refused(&executor, &[], &["executed by abacus"]);
-    let format = with_description(&scene, |json| json.replace("\"format\":2", "\"format\":3"));
-    refused(&format, &[], &["format 3"]);
+    let format = with_description(&scene, |json| json.replace("\"format\":3", "\"format\":4"));
+    refused(&format, &[], &["format 4"]);
 
     // A page of its memory that cannot be had ends the guest; it never gets zeros.
     let bytes = fs::metadata(&snapshot).expect("there").len();

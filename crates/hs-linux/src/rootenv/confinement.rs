@@ -22,8 +22,8 @@ pub enum Confinement {
         /// Whether set-user-id programs raise a process within what is left.
         set_user_id: bool,
     },
-    /// Everything: no capability, no network, and a user of its own. For a program that a root of its own
-    /// holds all that it needs for.
+    /// Everything: no capability, a user of its own, and no network unless it is given the machine's. For a
+    /// program that a root of its own holds all that it needs for.
     Jail(JailUser),
 }
 
@@ -38,6 +38,8 @@ pub struct JailUser {
     /// Its memory is mapped in small pages: what asks for huge ones is refused. With huge pages, each fault
     /// of a mapped file reads 2 MiB.
     pub small_pages: bool,
+    /// It has the machine's network instead of an empty one.
+    pub has_network: bool,
 }
 
 /// What Podman leaves a container, and Docker but for three that concern the machine where its network is the
@@ -69,6 +71,7 @@ impl Confinement {
         match self {
             Self::Privileged => every,
             Self::Container { .. } => contained,
+            Self::Jail(user) if user.has_network => contained,
             Self::Jail(_) => contained | libc::CLONE_NEWNET,
         }
     }
@@ -108,9 +111,9 @@ impl Confinement {
         match self {
             Self::Privileged => "privileged".to_owned(),
             Self::Container { set_user_id } => format!("container {set_user_id}"),
-            Self::Jail(JailUser { id, groups, small_pages }) => {
+            Self::Jail(JailUser { id, groups, small_pages, has_network }) => {
                 let ids = id.iter().chain(groups).map(|id| format!(" {id}")).collect::<String>();
-                format!("jail {} {small_pages}{ids}", id.is_some())
+                format!("jail {} {small_pages} {has_network}{ids}", id.is_some())
             }
         }
     }
@@ -123,13 +126,15 @@ impl Confinement {
             return words.next().is_none().then_some(Self::Privileged);
         }
         let mut flag = || words.next()?.parse::<bool>().ok();
-        let (flag, small_pages) = (flag()?, kind == "jail" && flag()?);
+        let (first, is_jail) = (flag()?, kind == "jail");
+        let (small_pages, has_network) = (is_jail && flag()?, is_jail && flag()?);
         let mut ids = words.map(|word| word.parse().ok());
         match kind {
-            "container" => ids.next().is_none().then_some(Self::Container { set_user_id: flag }),
+            "container" => ids.next().is_none().then_some(Self::Container { set_user_id: first }),
             "jail" => {
-                let id = if flag { Some(ids.next()??) } else { None };
-                Some(Self::Jail(JailUser { id, groups: ids.collect::<Option<_>>()?, small_pages }))
+                let id = if first { Some(ids.next()??) } else { None };
+                let groups = ids.collect::<Option<_>>()?;
+                Some(Self::Jail(JailUser { id, groups, small_pages, has_network }))
             }
             _ => None,
         }
@@ -177,16 +182,16 @@ mod tests {
 
     #[test]
     fn orders_survive() {
-        let jail = |id, groups: &[u32], small_pages| {
-            Confinement::Jail(JailUser { id, groups: groups.into(), small_pages })
+        let jail = |id, groups: &[u32], small_pages, has_network| {
+            Confinement::Jail(JailUser { id, groups: groups.into(), small_pages, has_network })
         };
         for confinement in [
             Confinement::Privileged,
             Confinement::Container { set_user_id: true },
             Confinement::Container { set_user_id: false },
-            jail(None, &[], false),
-            jail(Some(1_879_048_200), &[], true),
-            jail(Some(65_534), &[106, 4], false),
+            jail(None, &[], false, true),
+            jail(Some(1_879_048_200), &[], true, false),
+            jail(Some(65_534), &[106, 4], false, false),
         ] {
             assert_eq!(Confinement::decode(&confinement.encode()), Some(confinement));
         }
@@ -197,8 +202,10 @@ mod tests {
             "container maybe",
             "container true 1",
             "jail true false",
+            "jail true false true",
             "jail true 7",
             "jail false true x",
+            "jail false true false x",
         ] {
             assert_eq!(Confinement::decode(text), None, "{text}");
         }

@@ -15,7 +15,8 @@
 //! end of file on a pipe that this process holds), and with init the kernel ends its whole namespace.
 //!
 //! What else of the machine the command gets is its [`Confinement`]: no more than a container by default.
-//! Network, users and the kernel are the host's in any case but a jail's, which has no network.
+//! Network, users and the kernel are the host's in any case but a jail's, which has no network
+//! unless it is given the host's.
 
 mod confinement;
 mod cpu_time;

@@ -4,6 +4,7 @@ use std::io::Read;
 use std::path::{Path, PathBuf};
 
 use anyhow::{Context, bail};
+use hs_guest::network::Network;
 use hs_guest::qemu::{self, Accelerator, Bus};
 use hs_guest::uml_trial::{TRIAL_MEMORY, Trial};
 use hs_guest::{qemu_trial, uml};
@@ -44,6 +45,8 @@ pub struct VmmChoice {
     pub is_medium: bool,
     /// By UEFI; else by a BIOS.
     pub uefi: bool,
+    /// The network of QEMU's guest.
+    pub network: Option<Network>,
     /// A flag that was given and is for QEMU only.
     pub flag_of_qemu: Option<&'static str>,
 }
@@ -110,6 +113,7 @@ fn qemu(asked: &VmmChoice, instead_of_uml: Option<String>) -> anyhow::Result<Vmm
             true => Bus::Cd,
             false => Bus::Virtio,
         }),
+        network: asked.network.clone(),
         instead_of_uml,
     }))
 }

@@ -8,6 +8,7 @@ use std::sync::Arc;
 use anyhow::{Context, bail};
 use hs_build::ext4::ReadDisk;
 use hs_build::read_linked_file;
+use hs_guest::network::Network;
 use hs_guest::qemu::{Accelerator, Begin, Bus, Drive, Firmware, Qemu};
 use hs_guest::resumable::{self, Resumable};
 use hs_guest::{Guest, GuestError, Launch, kvm, qemu_trial};
@@ -74,6 +75,8 @@ pub struct QemuSpec {
     pub accel: Option<Accelerator>,
     /// How it sees its disk.
     pub bus: Bus,
+    /// Its network, if it has one.
+    pub network: Option<Network>,
     /// Why User-mode Linux does not run it, which would have been the choice.
     pub instead_of_uml: Option<String>,
 }
@@ -107,7 +110,7 @@ impl OnQemu {
         };
         log::info!("the guest is executed by {}", prepared.accelerator.as_str());
         if spec.save.is_some() {
-            prepared.saving = Some(Saving::prepare(spec, work)?);
+            prepared.saving = Some(Saving::prepare(spec, qemu.network.is_some(), work)?);
         }
         Ok(prepared)
     }
@@ -237,6 +240,7 @@ impl OnQemu {
             append: spec.append.clone(),
             resumable: None,
             is_watched: false,
+            network: self.spec.network.clone(),
         }
     }
 

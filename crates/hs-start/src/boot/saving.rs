@@ -57,6 +57,8 @@ pub struct SavedParts {
     pub cpu: String,
     /// What executed it.
     pub accelerator: &'static str,
+    /// Whether it has a network card.
+    pub has_network: bool,
 }
 
 /// A guest that is going to be saved.
@@ -66,17 +68,18 @@ pub(super) struct Saving {
     /// Open at this end, so that the agent in the guest waits for a line.
     agent: AgentSocket,
     memory: ByteSize,
+    has_network: bool,
 }
 
 impl Saving {
     /// Makes room for its memory, and for what is appended to it.
-    pub(super) fn prepare(spec: &BootSpec, work: &Workdir) -> anyhow::Result<Self> {
+    pub(super) fn prepare(spec: &BootSpec, has_network: bool, work: &Workdir) -> anyhow::Result<Self> {
         let folder = work.folder("memory")?;
         mount_memory(&folder, spec.memory.0 + spec.scratch.0 + STATE_BYTES)?;
         let sockets = work.folder("monitor")?;
         let socket = MonitorSocket::listen(sockets.join("socket"))?;
         let agent = AgentSocket::listen(sockets.join("agent"))?;
-        Ok(Self { folder, socket, agent, memory: spec.memory })
+        Ok(Self { folder, socket, agent, memory: spec.memory, has_network })
     }
 
     pub(super) fn agent(&self) -> PathBuf {
@@ -113,6 +116,9 @@ impl Saving {
             }
             Err(error) => return Err(error),
         }
+        if self.has_network {
+            monitor.unplug_network()?;
+        }
         monitor.save_devices(state.as_fd())?;
         Ok(SavedParts {
             memory_file: self.memory_file(),
@@ -122,6 +128,7 @@ impl Saving {
             machine,
             cpu: portable_cpu(accelerator).to_owned(),
             accelerator: accelerator.as_str(),
+            has_network: self.has_network,
         })
     }
 }
