@@ -9,7 +9,11 @@ the result, and were looked at.
 
 import base64
 import struct
+import threading
+import time
 import zlib
+from collections import deque
+from pathlib import Path
 
 from harness import RESULTS, alternate, arguments, figure, finish, headstart_json, run, spread, start
 from inputs import image, kept, optimized, profile, squashfs
@@ -91,6 +95,45 @@ def png(dump):
     return b"\x89PNG\r\n\x1a\n" + part(b"IHDR", about) + part(b"IDAT", zlib.compress(bytes(lines), 9)) + part(b"IEND", b"")
 
 
+class Peak:
+    """The most that the server has read of the image's file within a second: what a medium delivered, or a link would carry."""
+
+    SECONDS = 1.0
+    STEP_S = 0.1
+
+    def __enter__(self):
+        self.bytes, self.ended = 0, threading.Event()
+        self.thread = threading.Thread(target=self.look)
+        self.thread.start()
+        return self
+
+    def __exit__(self, *_):
+        self.ended.set()
+        self.thread.join()
+
+    def look(self):
+        seen = deque()
+        while not self.ended.wait(self.STEP_S):
+            now, read = time.monotonic(), read_by_children()
+            while seen and (seen[0][0] < now - self.SECONDS or seen[0][1] > read):
+                seen.popleft()
+            seen.append((now, read))
+            self.bytes = max(self.bytes, read - seen[0][1])
+
+
+def read_by_children():
+    """Bytes that the children of this process have read."""
+    total = 0
+    for task in Path("/proc/self/task").iterdir():
+        try:
+            for child in (task / "children").read_text().split():
+                total += int(Path(f"/proc/{child}/io").read_text().split()[1])
+        except (FileNotFoundError, ProcessLookupError):
+            # A task or a child that has ended.
+            continue
+    return total
+
+
 def contenders(name):
     """The starts of one desktop: {contender: function}."""
     tree = root(name)
@@ -101,7 +144,9 @@ def contenders(name):
     packed = squashfs(tree, f"desktop-{name}")
 
     def one(disk, medium, **more):
-        return start(disk, command, medium=medium, ready="^ready", patience_s=300, **more)
+        with Peak() as peak:
+            result = start(disk, command, medium=medium, ready="^ready", patience_s=300, **more)
+        return {**result, "peak_mb_per_s": peak.bytes / 1e6 / Peak.SECONDS}
 
     return fast, {
         "memory": lambda: one(fast, "none"),
@@ -120,7 +165,7 @@ def main():
         fast, cases = contenders(name)
         say = lambda result: f"ready after {result['ready_s']:.2f} s, {result['store_bytes'] / 1e6:.1f} MB"
         results = alternate({f"{name} {case}": case_run for case, case_run in cases.items()}, args.repeats, say)
-        keys = ("ready_s", "store_bytes", "store_requests")
+        keys = ("ready_s", "store_bytes", "store_requests", "peak_mb_per_s")
         found = {case: {key: spread([run[key] for run in runs]) for key in keys} for case, runs in results.items()}
         ready = {case.split()[1]: found[case]["ready_s"]["median"] for case in found}
         moved = {case.split()[1]: found[case]["store_bytes"]["median"] for case in found}
@@ -133,6 +178,8 @@ def main():
         figures.append(figure(f"{name}: ready, {CD}, optimised", ready["optimised"], unit="s"))
         figures.append(figure(f"{name}: bytes from the medium, optimised", moved["optimised"] / 1e6, unit="MB"))
         figures.append(figure(f"{name}: bytes from the medium, squashfs", moved["squashfs"] / 1e6, unit="MB"))
+        for case in ("optimised", "squashfs"):
+            figures.append(figure(f"{name}: most in a second, {case}", found[f"{name} {case}"]["peak_mb_per_s"]["median"], unit="MB"))
     finish("desktops", figures, args.repeats)
 
 

@@ -1,6 +1,6 @@
 #!/usr/bin/env python3
-"""What `headstart lab predict` says of programs with which it was not made: starts of node, of a JVM and of PostgreSQL up to its first
-query, each in a Debian root of its own.
+"""What `headstart lab predict` says of programs with which it was not made: starts of git, g++, ruby, node, a JVM and PostgreSQL up to
+its first query, each in a Debian root of its own.
 
 Starts from memory are measured in turns with those from media, one for each layout. A prediction gets the median of its layout as
 `--own-time`, and is compared with that median and the time for which the measured starts waited for the medium
@@ -97,7 +97,55 @@ def add_data(root):
         "setpriv --reuid postgres --regid postgres --clear-groups /usr/lib/postgresql/*/bin/initdb -D /srv/data --locale C.UTF-8")
 
 
+HELLO = """#include <algorithm>
+#include <iostream>
+#include <map>
+#include <string>
+#include <vector>
+int main() {
+  std::map<std::string, std::vector<int>> found{{"ready", {2, 1}}};
+  for (auto& [word, numbers] : found) { std::sort(numbers.begin(), numbers.end()); std::cout << word << " " << numbers[0] << "\\n"; }
+}
+"""
+
+# What a program of a web service asks for first.
+RUBY = """
+require "json"; require "set"; require "net/http"; require "openssl"; require "erb"; require "csv"; require "logger"
+puts "ready " + JSON.generate(ERB.new("<%= OpenSSL::Digest::SHA256.hexdigest('a')[0, 8] %>").result => Set[1, 2].to_a)
+"""
+
+
+def add_source(root):
+    """A program to be compiled."""
+    (root / "opt/hello.cc").write_text(HELLO)
+
+
+def add_repository(root):
+    """A repository with some hundred commits of the files in /usr/share/perl."""
+    (root / "opt/make-repository").write_text("""
+git init -q -b main /srv/repository
+cd /srv/repository
+git config user.name bench
+git config user.email bench@example.org
+find /usr/share/perl /usr/share/perl5 -name '*.p[ml]' | head -600 | split -l 5 - /tmp/part-
+for part in /tmp/part-*; do
+  cp --parents $(cat $part) .
+  git add .
+  git commit -q -m "$part"
+done
+git gc -q
+rm /tmp/part-*
+""")
+    run("chroot", root, "sh", "-e", "/opt/make-repository")
+
+
 PROGRAMS = {
+    "git": (lambda: root("git", "git", add_repository),
+            ["sh", "-ec", "cd /srv/repository; git status --short; git log --stat -20 >/dev/null; git grep -c sub | wc -l; "
+             "git blame -s $(git ls-files | tail -1) | tail -1 >/dev/null; echo ready"]),
+    "gcc": (lambda: root("gcc", "g++", add_source),
+            ["sh", "-ec", "g++ -std=c++17 -O1 -o /tmp/hello /opt/hello.cc; /tmp/hello"]),
+    "ruby": (lambda: root("ruby", "ruby"), ["ruby", "-e", RUBY]),
     "node": (lambda: root("node", "nodejs"), ["node", "-e", NODE]),
     "java": (lambda: root("java", "default-jre-headless", add_class), ["java", "-jar", "/opt/begin/begin.jar"]),
     "postgresql": (lambda: root("postgresql", "postgresql", add_data),
