@@ -16,12 +16,17 @@ LIMITS = {"flat-10ms-25mbs": 1.15, "flat-10ms-25mbs-serial": 1.20}
 MEDIAN = 1.05
 
 
+# The root as a command finds it in an image, with processes and a folder for temporary files.
+NATIVE = 'mount -t proc proc "$0/proc"; mount -t tmpfs tmpfs "$0/tmp"; echo begins; exec chroot "$0" "$@"'
+
+
 def native(root, command):
     """A start in the root itself, everything in memory: from the command until it is ready. `headstart run` shows no folder."""
-    began = time.monotonic()
-    process = subprocess.Popen(["chroot", root, *command], stdout=subprocess.PIPE, text=True)
+    process = subprocess.Popen(["unshare", "--mount", "sh", "-ec", NATIVE, root, *command], stdout=subprocess.PIPE, text=True)
     for line in process.stdout:
-        if re.search(READY, line):
+        if line == "begins\n":
+            began = time.monotonic()
+        elif re.search(READY, line):
             ready_s = time.monotonic() - began
             break
     else:

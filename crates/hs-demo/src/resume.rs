@@ -42,6 +42,9 @@ const RECORDINGS: usize = 3;
 const PATIENCE: [&str; 2] = ["--ready-timeout", "600"];
 /// When the guest is saved.
 const LOGIN: &str = "login: $";
+/// How long it goes on before it is saved: at the prompt systemd still has work to do, which each resume would
+/// do again.
+const SETTLE_S: &str = "15";
 /// Ready is the right answer to a command; its echo is another.
 const ASK: [&str; 6] = ["--type", "root", "--type", "echo answer $((6*7))", "--ready", "^answer 42"];
 /// The place of the boot and of the resume from memory; those from media follow.
@@ -101,15 +104,16 @@ fn contenders() -> Vec<Contender> {
     all
 }
 
-/// Saves the guest at its login prompt, unless that is kept.
+/// Saves the guest behind its login prompt, unless that is kept.
 fn save(telling: &Telling<'_>, disk_stamp: &str) -> anyhow::Result<()> {
     let Telling { args, cache, bar, .. } = *telling;
-    let stamp = format!("saved at {LOGIN}\n{disk_stamp}");
+    let stamp = format!("saved {SETTLE_S} s after {LOGIN}\n{disk_stamp}");
     if cache.has(SAVED, &stamp) {
         return Ok(());
     }
     bar.spin("booting a Debian, to save it at its login prompt");
     let mut words = boot_words(&cache.path(FILES.plain));
+    words.extend(["--run-after-ready".into(), SETTLE_S.into()]);
     words.extend(["--snapshot-out".into(), cache.draft(SAVED).into()]);
     boot::boot(&(args.commands.boot)(&words)?).context("boot the guest that is to be saved")?;
     cache.keep(SAVED, &stamp)
