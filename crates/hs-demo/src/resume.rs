@@ -42,8 +42,8 @@ const RECORDINGS: usize = 3;
 const PATIENCE: [&str; 2] = ["--ready-timeout", "600"];
 /// When the guest is saved.
 const LOGIN: &str = "login: $";
-/// How long it goes on before it is saved: at the prompt systemd still has work to do, which each resume would
-/// do again.
+/// How long it goes on before it is saved: at the prompt systemd still has work to do, which each resume
+/// would do again.
 const SETTLE_S: &str = "15";
 /// Ready is the right answer to a command; its echo is another.
 const ASK: [&str; 6] = ["--type", "root", "--type", "echo answer $((6*7))", "--ready", "^answer 42"];

@@ -106,8 +106,8 @@ pub(crate) struct Boot {
     pub trace: Option<PathBuf>,
     /// Save the guest when it is ready into FILE, a snapshot from which `resume` lets it go on. QEMU only.
     ///
-    /// The snapshot has the guest's memory, with all keys and passwords in it. A guest that is still busy when
-    /// it is saved is busy in each resume: let it come to rest by --run-after-ready.
+    /// The snapshot has the guest's memory, with all keys and passwords in it. A guest that is still busy
+    /// when it is saved is busy in each resume: let it come to rest by --run-after-ready.
     #[arg(long, value_name = "FILE", conflicts_with_all = ["warm", "record"])]
     pub snapshot_out: Option<PathBuf>,
     /// Store the whole snapshot. By default pages that the disk has too are not stored again, if the disk is
