@@ -280,6 +280,7 @@ pub fn boot(spec: &BootSpec) -> anyhow::Result<Booted> {
             look(None)?;
             let counted = on_medium.counters.snapshot().since(&before);
             start::fill_medium(&mut summary, &counted, &on_medium.retries.snapshot());
+            summary.ready_s = Some(ready.as_secs_f64());
             served.fill(spec, &mut summary);
             guest.go_on(spec.grace)?;
             Ok((ready, machine.save(&mut guest)?))
@@ -301,7 +302,6 @@ pub fn boot(spec: &BootSpec) -> anyhow::Result<Booted> {
         if let (Some(save), Some(parts), Some(disk)) = (&spec.save, saved, served.image()) {
             save.save(&parts, disk.image())?;
         }
-        summary.ready_s = Some(ready.as_secs_f64());
         summary.wall_s = began.elapsed().as_secs_f64();
         summary.peak_rss_bytes = peak_rss_bytes();
         Ok(Booted { summary, ready, lost })
@@ -509,11 +509,11 @@ impl ShownDisk {
 
     fn fill(&self, spec: &BootSpec, summary: &mut Summary) {
         if let Some(disk) = self.image() {
-            let medium = if spec.warm { Medium::None } else { spec.medium };
-            summary.limit_s = limit::of_image(disk.image(), medium).map(seconds);
             start::fill_image(summary, disk);
             start::fill_deadlines(summary, disk);
             start::fill_tripwires(summary, disk);
+            let medium = if spec.warm { Medium::None } else { spec.medium };
+            limit::fill(summary, disk.image(), medium);
         }
     }
 

@@ -283,7 +283,7 @@ fn start_from(spec: &Start, on_medium: Option<&OnMedium>, disk_bytes: u64) -> an
     summary.peak_rss_bytes = peak_rss_bytes();
     let mut lost = None;
     if let ShownDisk::Image(served) = &mounted.served {
-        summary.limit_s = limit::of_image(served.disk().image(), spec.medium).map(seconds);
+        limit::fill(&mut summary, served.disk().image(), spec.medium);
         fill_deadlines(&mut summary, served.disk());
         fill_tripwires(&mut summary, served.disk());
         summary.end_reason = served.disk().ended().map(|reason| reason.as_str().to_owned());

@@ -28,8 +28,8 @@ pub struct Summary {
     /// Start → end of the command.
     pub wall_s: f64,
     /// What no start from this image on this medium can be quicker than: the critical path through the
-    /// recorded program's own times and an undisturbed stream of the hot region. `None` without such a
-    /// region, and where the medium is not modelled.
+    /// recorded program's own times, at the pace of this start where that was quicker, and an undisturbed
+    /// stream of the hot region. `None` without such a region, and where the medium is not modelled.
     pub limit_s: Option<f64>,
     /// How long a guest had a processor until ready. Waits for the medium are in the rest, with all its other
     /// waits; a host that gives less of a processor at times changes this much less than `ready_s`.
