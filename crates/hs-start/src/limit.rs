@@ -6,18 +6,18 @@ use hs_units::Nanos;
 
 use crate::summary::Summary;
 
-/// Sets [`Summary::limit_s`] of a start that is ready. It computed at most for what it did not wait for the
-/// medium. That is less than the recorded time where recording was slower: then all recorded times are as much
-/// less.
+/// Sets [`Summary::limit_s`] of a start that is ready. It computed at most while it did not wait for the
+/// medium. That is less than the recorded time where recording was slower; then all recorded times are less
+/// by the same factor.
 pub(crate) fn fill(summary: &mut Summary, image: &Image, medium: Medium) {
     let own_time = summary.ready_s.zip(summary.demand_wait_s).map(|(ready, waited)| ready - waited);
     let own_time = own_time.filter(|own_s| *own_s > 0.0).map(Nanos::from_secs_f64);
     summary.limit_s = own_time.and_then(|own_time| of_image(image, medium, own_time)).map(Nanos::as_secs_f64);
 }
 
-/// The critical path through the program's own times and one stream of the hot region: the program computes as
-/// it did when it was recorded, for `at_most` altogether, and waits for a chunk only if the stream has not
-/// brought it yet. `None` where the medium or the program's time is not known.
+/// The critical path through the program's own times and one stream of the hot region: the program computes
+/// as it did when it was recorded, for `at_most` altogether, and waits for a chunk only if the stream has
+/// not brought it yet. `None` where the medium or the program's time is not known.
 ///
 /// `lab predict --limit` finds it more exactly, from the recording itself: block by block, with the program's
 /// time from memory, and with processes that compute while another one waits.
