@@ -115,6 +115,10 @@ class Peak:
         seen = deque()
         while not self.ended.wait(self.STEP_S):
             now, read = time.monotonic(), read_by_children()
+            if read is None:
+                # Nothing has started: the file that the medium is emulated from is read into memory first.
+                seen.clear()
+                continue
             while seen and (seen[0][0] < now - self.SECONDS or seen[0][1] > read):
                 seen.popleft()
             seen.append((now, read))
@@ -122,12 +126,13 @@ class Peak:
 
 
 def read_by_children():
-    """Bytes that the children of this process have read."""
-    total = 0
+    """Bytes that the children of this process have read which have started a command; `None` without one."""
+    total = None
     for task in Path("/proc/self/task").iterdir():
         try:
             for child in (task / "children").read_text().split():
-                total += int(Path(f"/proc/{child}/io").read_text().split()[1])
+                if any((thread / "children").read_text() for thread in Path(f"/proc/{child}/task").iterdir()):
+                    total = (total or 0) + int(Path(f"/proc/{child}/io").read_text().split()[1])
         except (FileNotFoundError, ProcessLookupError):
             # A task or a child that has ended.
             continue
