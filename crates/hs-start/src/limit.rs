@@ -8,11 +8,12 @@ use crate::summary::Summary;
 
 /// Sets [`Summary::limit_s`] of a start that is ready. It computed at most while it did not wait for the
 /// medium. That is less than the recorded time where recording was slower; then all recorded times are less
-/// by the same factor.
+/// by the same factor. A start that beats its limit shows that the limit is lower.
 pub(crate) fn fill(summary: &mut Summary, image: &Image, medium: Medium) {
     let own_time = summary.ready_s.zip(summary.demand_wait_s).map(|(ready, waited)| ready - waited);
     let own_time = own_time.filter(|own_s| *own_s > 0.0).map(Nanos::from_secs_f64);
-    summary.limit_s = own_time.and_then(|own_time| of_image(image, medium, own_time)).map(Nanos::as_secs_f64);
+    let limit = own_time.and_then(|own_time| of_image(image, medium, own_time)).map(Nanos::as_secs_f64);
+    summary.limit_s = limit.zip(summary.ready_s).map(|(limit, ready)| limit.min(ready));
 }
 
 /// The critical path through the program's own times and one stream of the hot region: the program computes
