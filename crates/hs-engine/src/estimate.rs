@@ -51,12 +51,6 @@ impl MediumEstimate {
         self.gap.map(|gap| self.without_bytes(gap))
     }
 
-    /// The same with the time that the first piece takes to come. Callers that receive pieces wait for it.
-    #[must_use]
-    pub fn gap_with_piece(&self) -> Option<Nanos> {
-        self.gap.map(|gap| Nanos(gap.ns as u64))
-    }
-
     /// The time until the first piece, without the time for its bytes: on a slow disc a piece of 64 KiB takes
     /// longer than everything else.
     fn without_bytes(&self, opening: Opening) -> Nanos {

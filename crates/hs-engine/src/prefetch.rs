@@ -75,7 +75,6 @@ pub struct Prefetch {
     chunks: Chunks,
     deadlines: Deadlines,
     next: u32,
-    request_bytes: u64,
     in_flight: VecDeque<InFlight>,
     next_id: u64,
     misses: u64,
@@ -113,7 +112,6 @@ impl Prefetch {
             tripwires: Tripwires::default(),
             config,
             next: 0,
-            request_bytes: config.first_request_bytes,
             in_flight: VecDeque::new(),
             next_id: 0,
             chunks: Chunks::new(sizes),
@@ -537,9 +535,6 @@ impl Prefetch {
     /// resident the first chunk is always allowed, or a chunk larger than the budget would block the stream.
     fn choose_run(&self, limit: u64) -> Option<Range<u32>> {
         let start = self.chunks.first_missing(self.next);
-        // A last request for a little more would cost a whole latency.
-        let rest = self.chunks.stored(&(start..self.chunks.len()));
-        let limit = if rest <= limit + limit / 4 { rest } else { limit };
         let occupied = self.chunks.occupied_bytes();
         let mut stored_bytes = 0;
         let mut raw_bytes = 0;
@@ -577,7 +572,6 @@ impl Prefetch {
         let id = RequestId(self.next_id);
         self.next_id += 1;
         self.next = chunks.end;
-        self.request_bytes = (self.chunks.stored(&chunks) * 2).min(self.config.max_request_bytes);
         self.chunks.ask_for(&chunks);
         let queued = !self.in_flight.is_empty();
         self.in_flight.push_back(InFlight {

@@ -134,7 +134,7 @@ impl Warmer {
         Ok(Self { progress, disk: Arc::clone(disk), thread: Some(thread) })
     }
 
-    /// Waits until the warmer is as far ahead of the stream as it may be. A program that starts earlier
+    /// Waits until the warmer is as far ahead of the stream as it may be, or has asked for that much. A program that starts earlier
     /// touches pages that are not requested yet, and the kernel fetches their neighbours with them.
     pub fn wait_until_it_leads(&self) {
         let mut leads = self.progress.leads.lock();
@@ -195,6 +195,9 @@ fn warm(steps: &[Step], mut caches: Caches, disk: &ServedDisk, progress: &Progre
         };
         marked = tripwire.and(step.chunk).or(marked);
         caches.ask(&step.hint, tripwire);
+        if number == MAX_HINTS_AHEAD {
+            progress.set_leads();
+        }
     }
     disk.set_warmer(WarmerPlace::Idle);
     progress.set_leads();

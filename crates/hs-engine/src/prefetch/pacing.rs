@@ -2,7 +2,7 @@
 
 use hs_units::Nanos;
 
-use super::{Prefetch, UNKNOWN_JUMP};
+use super::{Prefetch, PrefetchConfig, UNKNOWN_JUMP};
 
 /// When the next request may be made.
 pub(super) enum NextRequest {
@@ -19,14 +19,10 @@ pub(super) const EARLY: Nanos = Nanos::from_millis(2);
 const CAREFUL_SHARE: u64 = 4;
 /// For the time of this many jumps after a miss another one is expected, and requests are kept short.
 const RECENT_JUMPS: u64 = 40;
-/// A request lasts for at most this many times its fixed cost, which is then a price of 3%: longer requests
-/// gain nothing. The fixed cost is one command on a drive that reads ahead, when the request continues the
-/// last one, and one latency on a link without overlap.
-const CHEAP_GAPS: u64 = 30;
-/// While readers miss, the price may be 20%.
+/// While readers miss, or may come that use nothing of the stream, a request lasts for this many times its
+/// fixed cost, which is then a price of 20%. The fixed cost is one command on a drive that reads ahead, when
+/// the request continues the last one, and one latency on a link without overlap.
 const LEAST_GAPS: u64 = 4;
-/// But the price alone does not make requests smaller than this: each request also wakes threads.
-const LEAST_OCCUPANCY: Nanos = Nanos::from_millis(10);
 /// Where each request costs as much as a read, it lasts for three times that while readers miss, and
 /// [`AWAITED`] does the rest.
 const DEAR_GAPS: u64 = 3;
@@ -153,9 +149,6 @@ impl Prefetch {
             return most;
         }
         let careful = self.is_careful(now);
-        if careful && (self.has_dear_requests() || self.estimate.gap().is_none()) {
-            return Nanos::ZERO;
-        }
         if self.overlaps {
             // Several small requests under way are as good as one large request, and a read waits for less.
             let calm = || {
@@ -170,22 +163,19 @@ impl Prefetch {
         let limit = match jump {
             _ if self.awaits_program(now) => gaps(DEAR_GAPS),
             Some(jump) if missing => Nanos(jump.0 / SHARE_OF_JUMP).max(gaps(LEAST_GAPS)),
-            _ if careful => gaps(LEAST_GAPS).max(LEAST_OCCUPANCY),
-            // Each request also needs a thread that waits for its first piece.
-            _ => {
-                let with_piece = self.estimate.gap_with_piece().unwrap_or(gap);
-                Nanos(with_piece.0.saturating_mul(CHEAP_GAPS)).max(LEAST_OCCUPANCY)
-            }
+            _ if careful => gaps(LEAST_GAPS),
+            _ => most,
         };
         most.min(limit)
     }
 
     /// The most bytes of the next request.
     pub(super) fn request_limit(&self, now: Nanos) -> u64 {
-        let least = if self.config.yields { LEAST_REQUEST } else { self.config.first_request_bytes };
-        // Before the opening request is done, the time for a byte is not known.
-        let unknown = if self.config.yields && !self.in_flight.is_empty() { least } else { u64::MAX };
+        let PrefetchConfig { yields, first_request_bytes, max_request_bytes, .. } = self.config;
+        let least = if yields { LEAST_REQUEST.min(first_request_bytes) } else { first_request_bytes };
+        // Before a request is done, the time for a byte is not known.
+        let unknown = if self.in_flight.is_empty() { first_request_bytes } else { least };
         let by_occupancy = self.estimate.bytes_in(self.occupancy(now)).unwrap_or(unknown);
-        self.request_bytes.min(by_occupancy).max(least.min(self.config.first_request_bytes))
+        by_occupancy.clamp(least, max_request_bytes.max(least))
     }
 }
