@@ -128,6 +128,7 @@ const EXAMPLES: &[(&str, &[&str])] = &[
             "headstart boot root.hsi --vmm qemu                 # the kernel in its /boot, by KVM if it works",
             "headstart boot root.hsi --vmm qemu --kernel vmlinuz --initrd initrd.img --emulate cd-24x-cav",
             "headstart boot root.hsi --vmm qemu --network --forward 8080:80 --run-after-ready 60",
+            "headstart boot live.iso --vmm qemu --record guest.hsp   # of `iso`: it records itself",
             "headstart boot root.hsi --vmm qemu --ready login: --snapshot-out ready.hsi      # for `resume`",
             "headstart boot root.hsi --bad-sectors 10M+64K --bad-sectors 30M+2Kx2   # a damaged disc",
         ],

@@ -17,7 +17,7 @@ pub mod serve;
 mod serve_http;
 mod serve_memory;
 
-pub use recording::Recording;
+pub use recording::{RecordTo, Recording};
 
 /// Supervision and metrics of a server.
 #[derive(Clone, Debug)]

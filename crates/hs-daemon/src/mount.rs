@@ -76,7 +76,7 @@ pub struct Mount {
     pub damage: Damage,
     /// Trust the image.
     pub trusted: bool,
-    /// Record what the file system is asked for, exactly: nothing is read ahead, and nothing prefetched.
+    /// Record what the file system is asked for: nothing is prefetched.
     pub record: Option<Recording>,
     /// First remove mounts of a dead server.
     pub clear_dead: bool,
@@ -161,9 +161,8 @@ impl Server<'_> {
         let metrics = metrics::socket(&mut kept, args.serving.metrics.as_deref(), &self.supervisor)?;
         let mut page = LivePage::listen(args.ui.as_deref(), &mut kept, &self.supervisor)?;
         let early = self.ends_early()?;
-        // A server that died has taken its recording along.
-        let recording = args.record.as_ref().filter(|_| self.supervisor.restarts() == 0);
-        let recording = recording.map(RunningRecording::begin);
+        let recording = args.record.as_ref().map(|record| record.begin(self.supervisor.restarts()));
+        let recording = recording.transpose()?.flatten();
         let name = args.image.shown().display().to_string();
         let map = page.as_mut().map(|page| page.map_of_disk(&name));
         let tracer = self.tracer();
@@ -309,7 +308,10 @@ impl Server<'_> {
             direct_io: mode != PrefetchMode::Push,
             warm: mode == PrefetchMode::Warm,
             trusted: args.trusted,
-            read_ahead_kib: if args.record.is_some() { 0 } else { MountFsOptions::default().read_ahead_kib },
+            read_ahead_kib: match &args.record {
+                Some(Recording { reads_ahead: false, .. }) => 0,
+                _ => MountFsOptions::default().read_ahead_kib,
+            },
             inode_readahead_blocks: (mode.prefetching() != Prefetching::Off).then_some(1),
             ..MountFsOptions::default()
         };

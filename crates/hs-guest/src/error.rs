@@ -149,6 +149,12 @@ pub enum GuestError {
         /// The pattern.
         pattern: String,
     },
+    /// It was ready, and has recorded nothing.
+    #[error("the guest's start was not recorded: {why}")]
+    NotRecorded {
+        /// The reason.
+        why: String,
+    },
     /// The guest's writes have filled their scratch.
     #[error("the guest has filled its {scratch} of scratch: give a larger --scratch")]
     ScratchFull {

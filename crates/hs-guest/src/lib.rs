@@ -21,6 +21,7 @@ mod initramfs;
 pub mod jail;
 pub mod kvm;
 mod libraries;
+pub mod line_socket;
 pub mod monitor;
 pub mod network;
 pub mod preload;

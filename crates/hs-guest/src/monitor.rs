@@ -6,22 +6,20 @@
 use std::io::{BufRead, BufReader, IoSlice, Read, Write};
 use std::mem::MaybeUninit;
 use std::os::fd::{AsFd, BorrowedFd};
-use std::os::unix::net::{UnixListener, UnixStream};
+use std::os::unix::net::UnixStream;
 use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
 
-use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use rustix::net::{SendAncillaryBuffer, SendAncillaryMessage, SendFlags, sendmsg};
 use serde_json::{Value, json};
 
+use crate::line_socket::LineSocket;
 use crate::network::NETWORK;
 use crate::resumable::BALLOON;
 use crate::{Guest, GuestError};
 
 /// The longest message: the list of machines has some 20 KiB.
 const MESSAGE_BYTES: u64 = 1 << 20;
-/// How often it is checked that the guest runs.
-const LOOK_EVERY: Timespec = Timespec { tv_sec: 0, tv_nsec: 100_000_000 };
 /// Free memory that the guest keeps while its free pages are taken: it must not begin to drop its page cache.
 const KEPT_FREE_BYTES: u64 = 16 << 20;
 /// How long a guest may take to say how much memory is free: its driver is asked every second.
@@ -37,10 +35,7 @@ const GIVEN: &str = "state";
 
 /// A socket for the monitor of one guest.
 #[derive(Debug)]
-pub struct MonitorSocket {
-    listener: UnixListener,
-    path: PathBuf,
-}
+pub struct MonitorSocket(LineSocket);
 
 impl MonitorSocket {
     /// Listens at `path`.
@@ -48,14 +43,13 @@ impl MonitorSocket {
     /// # Errors
     /// When the socket cannot be made.
     pub fn listen(path: PathBuf) -> Result<Self, GuestError> {
-        let listener = UnixListener::bind(&path).map_err(failed("listen to"))?;
-        Ok(Self { listener, path })
+        LineSocket::listen(path).map(Self).map_err(failed("listen to"))
     }
 
     /// Where QEMU connects to.
     #[must_use]
     pub fn path(&self) -> &Path {
-        &self.path
+        self.0.path()
     }
 
     /// Waits until the QEMU of `guest` has connected. `patience` is also how long each answer may take.
@@ -63,18 +57,7 @@ impl MonitorSocket {
     /// # Errors
     /// When it ends before it has, or does not in time.
     pub fn accept(&self, guest: &mut Guest, patience: Duration) -> Result<Monitor, GuestError> {
-        let began = Instant::now();
-        loop {
-            let mut polled = [PollFd::new(&self.listener, PollFlags::IN)];
-            if matches!(poll(&mut polled, Some(&LOOK_EVERY)), Ok(ready) if ready > 0) {
-                break;
-            }
-            guest.check_runs()?;
-            if began.elapsed() > patience {
-                return Err(failed("reach")(std::io::ErrorKind::TimedOut.into()));
-            }
-        }
-        let (stream, _) = self.listener.accept().map_err(failed("reach"))?;
+        let stream = self.0.accept(guest, patience)?.map_err(failed("reach"))?;
         stream.set_read_timeout(Some(patience)).map_err(failed("reach"))?;
         let mut monitor = Monitor { messages: BufReader::new(stream), statuses: Vec::new() };
         // Its greeting; then it takes commands.

@@ -21,11 +21,59 @@ pub const LARGEST_WRITE_BYTES: u64 = 512 << 10;
 
 /// QEMU drops the system calls that it does not need: those that change its privileges, and new processes.
 const SANDBOX: &str = "on,obsolete=deny,elevateprivileges=deny,spawn=deny,resourcecontrol=deny";
-/// A second serial line, to the socket that its standard input is.
-const WATCH: [&str; 4] = ["-chardev", "socket,id=watch,fd=0", "-serial", "chardev:watch"];
 /// Where its firmware and its modules are, relative to the folder of the program.
 const FOLDERS: [&str; 6] =
     ["share/qemu", "share/seabios", "lib/ipxe/qemu", "lib/qemu", "lib64/qemu", "lib/x86_64-linux-gnu/qemu"];
+
+/// An item of QEMU's configuration of the firmware. The initramfs of a medium looks for it, and records the
+/// start on the serial line that it names. Only the program that runs a machine can set it: no device that is
+/// plugged into one can (QEMU, docs/specs/fw_cfg.rst).
+pub const RECORD_ITEM: &str = "opt/org.headstart/record";
+/// What stands in that item behind the serial line, where the kernel is to read ahead.
+pub const WITH_READ_AHEAD: &str = " read-ahead";
+/// The second serial line, as the guest calls it.
+const RECORD_LINE: &str = "/dev/ttyS1";
+
+/// What a guest says on its second serial line.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum SecondLine {
+    /// Its processes, by a [first program](crate::first_program) with which its initial RAM disk begins, to
+    /// the socket that QEMU's standard input is. Only a guest that begins with a kernel.
+    Processes,
+    /// The profile of its start, which the initramfs of its medium records.
+    Recording {
+        /// Where this process listens.
+        socket: PathBuf,
+        /// What the kernel reads ahead is recorded too.
+        reads_ahead: bool,
+    },
+}
+
+impl SecondLine {
+    fn words(&self) -> Vec<OsString> {
+        let (mut words, backend) = match self {
+            Self::Processes => (Vec::new(), "fd=0".into()),
+            Self::Recording { socket, reads_ahead } => {
+                let read_ahead = if *reads_ahead { WITH_READ_AHEAD } else { "" };
+                let item = format!("name={RECORD_ITEM},string={RECORD_LINE}{read_ahead}");
+                let mut path = OsString::from("path=");
+                path.push(doubled_commas(socket.as_os_str()));
+                (vec!["-fw_cfg".into(), item.into()], path)
+            }
+        };
+        let mut device = OsString::from("socket,id=line,");
+        device.push(backend);
+        words.extend(["-chardev".into(), device, "-serial".into(), "chardev:line".into()]);
+        words
+    }
+
+    fn jail_entry(&self) -> Option<JailEntry> {
+        match self {
+            Self::Processes => None,
+            Self::Recording { socket, .. } => Some(JailEntry::Socket(socket.clone())),
+        }
+    }
+}
 
 /// What executes the guest's instructions.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -168,9 +216,8 @@ pub struct Qemu {
     pub append: Vec<String>,
     /// What it has besides when it is to be saved.
     pub resumable: Option<Resumable>,
-    /// Its initial RAM disk begins with a [first program](crate::first_program) that tells of its processes
-    /// on the second serial line. Only of a guest that begins with a kernel.
-    pub is_watched: bool,
+    /// What it says on a second serial line, if it has one.
+    pub second_line: Option<SecondLine>,
     /// Its network card, and what that is connected to.
     pub network: Option<Network>,
 }
@@ -193,10 +240,11 @@ impl Qemu {
         }
         command.extend(self.resumable.iter().flat_map(Resumable::agent_words));
         command.extend(self.network.iter().flat_map(Network::words));
-        if self.is_watched {
-            command.extend(WATCH.map(OsString::from));
-        }
         let mut jail_entries = self.jail_entries(self.accelerator);
+        if let Some(line) = &self.second_line {
+            command.extend(line.words());
+            jail_entries.extend(line.jail_entry());
+        }
         match &self.begin {
             Begin::Kernel { initrd, .. } => {
                 command.extend(["-append".into(), self.kernel_words().into()]);
@@ -222,7 +270,7 @@ impl Qemu {
         jail_entries.extend(self.resumable.iter().flat_map(Resumable::jail_entries));
         jail_entries.extend(self.network.iter().flat_map(Network::jail_entries));
         Launch {
-            input: if self.is_watched { Input::Watch } else { Input::None },
+            input: if self.tells_processes() { Input::Watch } else { Input::None },
             has_network: self.network.as_ref().is_some_and(Network::is_connected),
             ..self.launch_of(command, self.accelerator, jail_entries)
         }
@@ -286,6 +334,10 @@ impl Qemu {
         command
     }
 
+    fn tells_processes(&self) -> bool {
+        self.second_line == Some(SecondLine::Processes)
+    }
+
     fn drive(&self) -> OsString {
         // Nothing can be written to a disc; what is written to another disk goes to scratch.
         let mut drive = OsString::from(match self.bus {
@@ -302,7 +354,7 @@ impl Qemu {
     fn kernel_words(&self) -> String {
         let root = self.bus.root();
         let mut words = format!("root={root} rw console=ttyS0 panic=-1 no_timer_check systemd.show_status=1");
-        if self.is_watched {
+        if self.tells_processes() {
             words.push_str(&format!(" rdinit={RDINIT}"));
         }
         for word in self.init.iter().map(|init| format!("init={init}")).chain(self.append.iter().cloned()) {
@@ -404,7 +456,7 @@ mod tests {
             init: Some("/bin/sh".to_owned()),
             append: vec!["quiet".to_owned()],
             resumable: None,
-            is_watched: false,
+            second_line: None,
             network: None,
         }
     }
@@ -450,9 +502,9 @@ mod tests {
 
     #[test]
     fn a_watched_guest_begins_with_our_first_program() {
-        let launch = Qemu { is_watched: true, ..qemu() }.launch();
+        let launch = Qemu { second_line: Some(SecondLine::Processes), ..qemu() }.launch();
         assert_eq!(launch.input, Input::Watch);
-        assert_eq!(after(&launch, "-serial"), ["stdio", "chardev:watch"]);
+        assert_eq!(after(&launch, "-serial"), ["stdio", "chardev:line"]);
         assert!(after(&launch, "-append")[0].contains(" rdinit=/headstart/init "));
         assert!(!after(&qemu().launch(), "-append")[0].contains("rdinit"));
     }
@@ -483,7 +535,19 @@ mod tests {
         assert_eq!(drives[1], "if=pflash,format=raw,file=/ovmf/CODE.fd,readonly=on");
         assert_eq!(drives[2], "if=pflash,format=raw,file=/mnt/scratch/VARS.fd");
         assert!(stick.jail_entries.contains(&JailEntry::File("/ovmf/CODE.fd".into())));
+        assert!(after(&stick, "-fw_cfg").is_empty() && stick.input == Input::None);
         assert_eq!(after(&stick, "-device").len(), 2);
+    }
+
+    #[test]
+    fn a_guest_that_records_itself_is_told_by_its_firmware() {
+        let begin = Begin::Firmware(Firmware::Bios);
+        let second_line = Some(SecondLine::Recording { socket: "/mnt/a,b/line".into(), reads_ahead: false });
+        let disc = Qemu { begin, bus: Bus::Cd, second_line, ..qemu() }.launch();
+        assert_eq!(after(&disc, "-fw_cfg"), ["name=opt/org.headstart/record,string=/dev/ttyS1"]);
+        assert_eq!(after(&disc, "-chardev"), ["socket,id=line,path=/mnt/a,,b/line"]);
+        assert_eq!((disc.input, after(&disc, "-serial").len()), (Input::None, 2));
+        assert!(disc.jail_entries.contains(&JailEntry::Socket("/mnt/a,b/line".into())));
     }
 
     #[test]

@@ -68,7 +68,7 @@ fn guest(program: &Path, accelerator: Accelerator, folder: &Path, kernel: PathBu
         init: None,
         append: Vec::new(),
         resumable: None,
-        is_watched: false,
+        second_line: None,
         network: None,
     }
 }

@@ -10,9 +10,10 @@ use std::process::ExitCode;
 
 use anyhow::{Context, bail};
 use hs_live::root::Outcome;
-use hs_live::{BASE, keeper, root, server, udev_rules};
+use hs_live::{BASE, keeper, root, server, udev_rules, words};
 use hs_output::log_output;
 use hs_service::own_arguments;
+use hs_start::recording_line::RECORD_ITEM;
 
 const HELP: &str = "\
 The root of a machine that boots from a headstart image. Scripts of the initramfs call it.
@@ -31,8 +32,10 @@ Words of the kernel's command line (docs/LIVE.md):
   headstart.min-date=DATE    refuse signatures that are older
   headstart.wait=SECONDS     how long the medium may take to appear [60]
   headstart.insecure         accept an image from the network without name or signature
-  headstart.record=PLACE     record what the start reads, in headstart-boot.hsp on this device
+  headstart.record=PLACE     record what the start reads, in headstart-boot.hsp on this device, or for the
+                             program at the other end of a serial line (/dev/ttyS1)
   headstart.record-for=SECONDS   for so long [60]
+  headstart.record-read-ahead    with what the kernel reads ahead
   headstart.verify           check every byte of the image, and do not start from it
 
 Exit codes: 0 mounted, 1 failed, 3 the image was checked and is right.
@@ -41,6 +44,9 @@ Exit codes: 0 mounted, 1 failed, 3 the image was checked and is right.
 const VERIFIED: u8 = 3;
 /// "Critical", as the kernel counts: shown on every console also when it is told to be quiet.
 const KERNEL_LEVEL: &str = "<2>";
+
+/// What the driver qemu_fw_cfg shows of a virtual machine's configuration.
+const FIRMWARE_ITEMS: &str = "/sys/firmware/qemu_fw_cfg/by_name";
 
 fn main() -> ExitCode {
     hs_linux::allocate_kindly();
@@ -96,8 +102,11 @@ fn asked(command_line: &str) -> ExitCode {
     }
 }
 
+/// The kernel's command line. The program that runs a virtual machine may ask for a recording besides.
 fn command_line() -> anyhow::Result<String> {
-    std::fs::read_to_string("/proc/cmdline").context("read /proc/cmdline")
+    let line = std::fs::read_to_string("/proc/cmdline").context("read /proc/cmdline")?;
+    let asked = std::fs::read_to_string(format!("{FIRMWARE_ITEMS}/{RECORD_ITEM}/raw"));
+    Ok(asked.map_or(line.clone(), |item| words::with_recording(&line, &item)))
 }
 
 /// Standard error leads to one console only; the kernel writes to all.

@@ -9,7 +9,7 @@ use hs_start::open::open_image;
 use rustix::mount::{UnmountFlags, unmount};
 
 use crate::device::{self, FoundDevice};
-use crate::words::{DeviceName, RootPlace, Words};
+use crate::words::{DeviceName, RecordPlace, RootPlace, Words};
 use crate::{keeper, overlay, private_root, server, udev_rules, verify};
 
 /// What came of it.
@@ -50,7 +50,7 @@ pub fn mount(base: &Path, new_root: &Path, command_line: &str) -> anyhow::Result
         verify::run(&ImageSource::parse(seen.as_ref(), &server::remote(&words))?)?;
         return Ok(Outcome::Verified);
     }
-    if let Some(name) = &words.record {
+    if let Some(RecordPlace::Device(name)) = &words.record {
         let device = device::wait_for(name, words.wait, Duration::ZERO, |found| Ok(found[0].clone()))?;
         device::mount(&device, &base.join(&private_root::RECORD[1..]), true)?;
     }

@@ -7,7 +7,7 @@ use std::process::{Command, Stdio};
 
 use anyhow::{Context, bail};
 use hs_daemon::mount::{self, Mount};
-use hs_daemon::{Recording, ServerOptions};
+use hs_daemon::{RecordTo, Recording, ServerOptions};
 use hs_device::Medium;
 use hs_engine::cache::PolicyKind;
 use hs_engine::{LateRule, PrefetchRate};
@@ -20,7 +20,7 @@ use hs_units::ByteSize;
 use rustix::fs::{Mode, OFlags};
 
 use crate::private_root;
-use crate::words::Words;
+use crate::words::{RecordPlace, Words};
 
 /// The command under which it starts itself.
 pub const COMMAND: &str = "mount";
@@ -122,10 +122,16 @@ pub fn run(arguments: &[OsString]) -> anyhow::Result<i32> {
     };
     let words = Words::parse(command_line)?;
     let budget = Budget::of(words.budget.map_or_else(|| usual_budget(memory_bytes()), |budget| budget.0));
-    let recording = words
-        .record
-        .as_ref()
-        .map(|_| Recording { file: Path::new(private_root::RECORD).join(PROFILE), after: words.record_for });
+    let recording = words.record.as_ref().map(|place| Recording {
+        to: match place {
+            RecordPlace::Device(_) => {
+                let file = Path::new(private_root::RECORD).join(PROFILE);
+                RecordTo::File { file, after: words.record_for }
+            }
+            RecordPlace::Line(path) => RecordTo::Line(path.clone()),
+        },
+        reads_ahead: words.record_read_ahead,
+    });
     let mount = Mount {
         image: ImageSource::parse(image.as_ref(), &remote(&words))?,
         dir: private_root::DISK.into(),

@@ -4,6 +4,7 @@ use std::fmt;
 use std::path::PathBuf;
 use std::time::Duration;
 
+use hs_start::recording_line::WITH_READ_AHEAD;
 use hs_start::start::PrefetchMode;
 use hs_trust::date::Date;
 use hs_units::ByteSize;
@@ -89,6 +90,42 @@ pub enum Overlay {
     Device(DeviceName),
 }
 
+/// Where the profile of a recorded start goes.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum RecordPlace {
+    /// A file in the file system on this device.
+    Device(DeviceName),
+    /// The other end of this serial line.
+    Line(PathBuf),
+}
+
+impl RecordPlace {
+    fn parse(text: &str) -> Option<Self> {
+        Some(match DeviceName::parse(text)? {
+            DeviceName::Path(path) if text.starts_with(TERMINALS) => Self::Line(path),
+            device => Self::Device(device),
+        })
+    }
+}
+
+/// What the names of serial lines begin with.
+const TERMINALS: &str = "/dev/tty";
+
+/// The command line of a machine whose VMM asks it to record its start, by the value of such an item.
+/// [`Words::parse`] takes the last of several words.
+#[must_use]
+pub fn with_recording(command_line: &str, item: &str) -> String {
+    let (line, read_ahead) = match item.trim().strip_suffix(WITH_READ_AHEAD) {
+        Some(line) => (line, " headstart.record-read-ahead"),
+        None => (item.trim(), ""),
+    };
+    if line.starts_with(TERMINALS) && !line.contains(char::is_whitespace) {
+        return format!("{} headstart.record={line}{read_ahead}", command_line.trim_end());
+    }
+    log::warn!("this machine is asked to record its start on {line:?}, which is no serial line");
+    command_line.to_owned()
+}
+
 /// The words.
 #[derive(Clone, Debug)]
 pub struct Words {
@@ -108,10 +145,12 @@ pub struct Words {
     pub wait: Duration,
     /// Where writes go.
     pub overlay: Overlay,
-    /// Record what the start reads, in a file on this device.
-    pub record: Option<DeviceName>,
+    /// Record what the start reads.
+    pub record: Option<RecordPlace>,
     /// For so long.
     pub record_for: Duration,
+    /// With what the kernel reads ahead.
+    pub record_read_ahead: bool,
     /// Check the image instead of starting from it.
     pub verify: bool,
     /// Words that begin as ours and are none.
@@ -160,6 +199,7 @@ impl Words {
             overlay: Overlay::Memory,
             record: None,
             record_for: USUAL_RECORDING,
+            record_read_ahead: false,
             verify: false,
             unknown: Vec::new(),
         };
@@ -189,9 +229,10 @@ impl Words {
             }
             "record" => {
                 let reason = "LABEL=NAME, UUID=… or /dev/… is where a profile is written".to_owned();
-                self.record = Some(DeviceName::parse(value).ok_or_else(|| wrong(reason))?);
+                self.record = Some(RecordPlace::parse(value).ok_or_else(|| wrong(reason))?);
             }
             "record-for" => self.record_for = seconds(value).ok_or_else(|| wrong(NO_SECONDS.to_owned()))?,
+            "record-read-ahead" => self.record_read_ahead = true,
             "insecure" => self.insecure = true,
             "verify" => self.verify = true,
             _ => self.unknown.push(word.to_owned()),
@@ -258,13 +299,26 @@ mod tests {
         assert_eq!(words.budget, Some(ByteSize(64 << 20)));
         assert!(words.min_date.is_some() && words.insecure && words.verify);
         assert_eq!((words.wait, words.prefetch), (Duration::from_secs(5), PrefetchMode::Off));
-        assert_eq!(words.record, Some(DeviceName::Label("KEEP".to_owned())));
+        assert_eq!(words.record, Some(RecordPlace::Device(DeviceName::Label("KEEP".to_owned()))));
         assert_eq!(words.record_for, Duration::from_secs(9));
         assert_eq!(words.overlay, Overlay::Device(DeviceName::Label("KEEP".to_owned())));
         assert_eq!(
             (words.image_path.as_str(), &words.unknown[..]),
             ("/x.hsi", &["headstart.colour=red".to_owned()][..])
         );
+    }
+
+    #[test]
+    fn what_a_vmm_asks_for_is_a_serial_line() {
+        let line = "root=headstart:LABEL=A headstart.record=LABEL=KEEP\n";
+        let recorded = Words::parse(&with_recording(line, "/dev/ttyS1\n")).expect("words").record;
+        assert_eq!(recorded, Some(RecordPlace::Line("/dev/ttyS1".into())));
+        let words = Words::parse(&with_recording(line, "/dev/ttyS1 read-ahead")).expect("words");
+        assert_eq!(words.record, recorded);
+        assert!(words.record_read_ahead && words.unknown.is_empty());
+        for item in ["", "LABEL=KEEP", "/dev/sda", "/dev/ttyS1 root=headstart:LABEL=B"] {
+            assert_eq!(with_recording(line, item), line);
+        }
     }
 
     #[test]

@@ -13,7 +13,9 @@ mod consoles;
 mod first_program;
 mod guest_read_ahead;
 mod identity;
+mod medium_reads;
 mod nbd_disk;
+mod own_recording;
 mod qemu;
 mod read_ahead;
 mod saving;
@@ -41,6 +43,7 @@ use hs_linux::fsmount::FileSystem;
 use hs_serve::FileAccess;
 use hs_serve::{ServeConfig, ServedDisk};
 use hs_store::Snapshot;
+use hs_trace::Profile;
 use hs_units::ByteSize;
 use rustix::mount::MountFlags;
 
@@ -53,7 +56,7 @@ use crate::on_medium::OnMedium;
 use crate::process_log::{Looking, ProcessLog};
 use crate::remote::places_here;
 use crate::start;
-use crate::summary::{Stage, Summary, seconds};
+use crate::summary::{Stage, Summary};
 use hs_service::ending::{Deadline, Guard};
 use hs_service::memory::peak_rss_bytes;
 use hs_service::workdir::Workdir;
@@ -62,7 +65,9 @@ pub use self::choice::{VmmChoice, VmmName, choose, try_qemu, try_uml};
 pub use self::consoles::Log;
 pub use self::guest_read_ahead::GuestReadAhead;
 pub use self::identity::{identify, is_image};
+use self::medium_reads::MediumReads;
 pub use self::nbd_disk::NbdDisk;
+use self::own_recording::OwnRecording;
 use self::qemu::OnQemu;
 pub use self::qemu::{KernelOf, QemuSpec};
 pub use self::saving::{SaveGuest, SavedParts, empty_overlay};
@@ -190,7 +195,8 @@ pub struct BootSpec {
     pub console: Option<PathBuf>,
     /// Sees every read that the server answers.
     pub watch: Option<Arc<dyn Watch>>,
-    /// Whether the reads become a profile: then the guest reads nothing ahead that it can leave.
+    /// Whether the reads become a profile: then the guest reads nothing ahead that it can leave, and one that
+    /// starts from a medium records itself.
     pub is_recorded: bool,
     /// Sees the guest's processes, or those of this machine that run it where it cannot tell of its own.
     pub processes: Option<Arc<ProcessLog>>,
@@ -201,6 +207,22 @@ pub struct BootSpec {
 }
 
 impl BootSpec {
+    /// Whether firmware starts the guest from a medium.
+    pub(crate) const fn starts_from_medium(&self) -> bool {
+        matches!(self.vmm, Vmm::Qemu(QemuSpec { kernel: KernelOf::Medium { .. }, .. }))
+    }
+
+    /// Whether the guest records its start, since the image lies on a medium that only it reads.
+    pub(crate) const fn records_itself(&self) -> bool {
+        self.is_recorded && self.starts_from_medium()
+    }
+
+    /// Whether a guest that records itself records what its kernel reads ahead as well: the next start from
+    /// the medium reads that too.
+    pub(crate) fn records_read_ahead(&self) -> bool {
+        self.guest_read_ahead != GuestReadAhead::Kib(0)
+    }
+
     /// What makes this boot read other blocks than another one from its disk, for [`LearnedFolder`].
     pub(crate) fn words(&self) -> Vec<OsString> {
         let words = ["boot", self.vmm.as_str()].into_iter().chain(self.init.as_deref());
@@ -217,12 +239,15 @@ pub struct Booted {
     pub ready: Duration,
     /// The message about reads that could not be answered.
     pub lost: Option<String>,
+    /// The profile of a guest that has recorded itself, and when it began to, from the start on.
+    pub recorded: Option<(Duration, Profile)>,
 }
 
 /// Boots the guest, and takes everything down again. Call `hs_linux::rootenv::enter_private_mounts` once
 /// before.
 pub fn boot(spec: &BootSpec) -> anyhow::Result<Booted> {
     let on_medium = medium::open(spec.disk.image(), &spec.medium, &spec.damage)?;
+    let (on_medium, medium_reads) = MediumReads::watch(spec, on_medium);
     // Opened before anything is mounted over the folder that it may lie in.
     let log = Log::open(spec.console.as_deref())?;
     let work = Workdir::new(&needed(spec))?;
@@ -260,16 +285,11 @@ pub fn boot(spec: &BootSpec) -> anyhow::Result<Booted> {
             ..Summary::default()
         };
         let went = (|| {
+            let recording = machine.listen(&mut guest)?;
             let mut look = |stage: Option<(&'static str, Instant)>| {
                 if let Some((name, at)) = stage {
                     let counted = on_medium.counters.snapshot().since(&before);
-                    summary.stages.push(Stage {
-                        name,
-                        at_s: (at - began).as_secs_f64(),
-                        store_requests: counted.requests,
-                        store_bytes: counted.bytes,
-                        medium_busy_s: seconds(counted.busy),
-                    });
+                    summary.stages.push(Stage::new(name, at - began, &counted));
                 }
                 check_scratch(&scratch, spec.scratch, spec.vmm.least_free_bytes())
             };
@@ -283,7 +303,8 @@ pub fn boot(spec: &BootSpec) -> anyhow::Result<Booted> {
             summary.ready_s = Some(ready.as_secs_f64());
             served.fill(spec, &mut summary);
             guest.go_on(spec.grace)?;
-            Ok((ready, machine.save(&mut guest)?))
+            let recorded = recording.map(|own| own.finish(&mut guest, (began, ready))).transpose()?;
+            Ok((ready, machine.save(&mut guest)?, recorded))
         })();
         let lost = served.image().and_then(|disk| on_medium.lost(disk));
         summary.end_reason = served.end_reason();
@@ -297,14 +318,15 @@ pub fn boot(spec: &BootSpec) -> anyhow::Result<Booted> {
         if let (Some(watching), Some(log)) = (watching, &spec.processes) {
             watching.end(log);
         }
-        let (ready, saved) = went
+        let (ready, saved, recorded) = went
             .map_err(|error| explain(&error, lost.clone().or_else(|| on_medium.trouble()), &guest, &log))?;
         if let (Some(save), Some(parts), Some(disk)) = (&spec.save, saved, served.image()) {
             save.save(&parts, disk.image())?;
         }
         summary.wall_s = began.elapsed().as_secs_f64();
         summary.peak_rss_bytes = peak_rss_bytes();
-        Ok(Booted { summary, ready, lost })
+        medium_reads.iter().for_each(|reads| reads.fill(spec, began, &mut summary));
+        Ok(Booted { summary, ready, lost, recorded })
     })();
     let _deadline = Deadline::unhurried(served.abort().into_iter().collect());
     served.close();
@@ -400,6 +422,14 @@ impl Machine {
                 on_qemu.launch(spec, (drive, disk_bytes), &mut ReadDisk::new(disk_bytes, read), is_watched)?
             }
         })
+    }
+
+    /// Begins to listen to a guest that records its start.
+    fn listen(&self, guest: &mut Guest) -> Result<Option<OwnRecording>, GuestError> {
+        match self {
+            Self::Qemu(on_qemu) => on_qemu.listen(guest),
+            Self::Uml { .. } => Ok(None),
+        }
     }
 
     /// Saves the guest, where that was asked for.

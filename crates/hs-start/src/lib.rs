@@ -7,6 +7,7 @@
 //! - [`start`], [`environment`], `ready_line`: a command in the root of an image.
 //! - [`boot`]: a guest that boots from an image.
 //! - [`record`], [`fit`]: profiles of both, and on other disks.
+//! - [`recording_line`]: how a machine that records its own start gives the profile away.
 //! - [`learned`]: profiles that starts keep for the next one.
 //! - [`trace`], [`process_log`]: requests and processes of a start, for reports.
 //! - [`progress`]: how far long work has come.
@@ -22,6 +23,7 @@ pub mod environment;
 pub mod fit;
 mod guest_processes;
 pub mod image;
+mod iso_files;
 pub mod learned;
 mod limit;
 pub mod location;
@@ -33,6 +35,7 @@ pub mod process_log;
 pub mod progress;
 mod ready_line;
 pub mod record;
+pub mod recording_line;
 pub mod remote;
 pub mod server_files;
 pub mod start;

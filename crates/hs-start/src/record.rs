@@ -4,7 +4,7 @@ use std::path::Path;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use anyhow::bail;
+use anyhow::{Context, bail};
 use hs_device::Medium;
 use hs_disk::Watch;
 use hs_fuse::ServedImage;
@@ -164,10 +164,26 @@ pub fn command_line(spec: &Start) -> String {
 pub fn boot(mut spec: BootSpec) -> anyhow::Result<(Profile, Booted)> {
     let recorder = watch_with_recorder(&mut spec.watch);
     spec.is_recorded = true;
+    if spec.records_itself() {
+        return boot_that_records_itself(&spec);
+    }
     check_is_image(&spec.disk)?;
     let booted = boot::boot(&spec)?;
     let image = open_image(spec.disk.image())?;
     Ok((profile_of_boot(&spec, &booted, recorded_reads(&recorder), &image)?, booted))
+}
+
+/// The same of a guest whose initramfs records: it sees each page of the image, and the files.
+fn boot_that_records_itself(spec: &BootSpec) -> anyhow::Result<(Profile, Booted)> {
+    let mut booted = boot::boot(spec)?;
+    let (from, mut profile) = booted.recorded.take().context("the guest has recorded nothing")?;
+    booted.summary.recorded_from_s = Some(from.as_secs_f64());
+    profile.command = recorded_command(spec.vmm.as_str(), None);
+    profile.medium = spec.medium.to_string();
+    if spec.records_read_ahead() {
+        profile.read_ahead = ReadAhead::Kernel { kib: MountFsOptions::default().read_ahead_kib };
+    }
+    Ok((profile, booted))
 }
 
 /// Makes a boot with what the last one has learned, and keeps what this one reads in its place.

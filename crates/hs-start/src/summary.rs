@@ -1,11 +1,14 @@
 //! The run summary: one object, the same keys wherever they apply.
 
+use std::time::Duration;
+
+use hs_store::Snapshot;
 use hs_units::Nanos;
 use serde::Serialize;
 
 /// A stage of a boot, and what was read before it. What lies before `kernel` is firmware and boot loader,
 /// with the kernel and its initramfs; after that come `initramfs` and `init`.
-#[derive(Clone, Copy, Debug, Serialize)]
+#[derive(Clone, Copy, Debug, Default, Serialize)]
 pub struct Stage {
     /// Its name.
     pub name: &'static str,
@@ -15,8 +18,44 @@ pub struct Stage {
     pub store_requests: u64,
     /// Bytes that it delivered until then.
     pub store_bytes: u64,
+    /// Requests until then that did not go on where the last one ended.
+    pub seeks: u64,
     /// Time during which it had a request in service until then.
     pub medium_busy_s: f64,
+}
+
+impl Stage {
+    /// A stage that begins so long after the start, and what the medium had counted then.
+    pub(crate) fn new(name: &'static str, at: Duration, counted: &Snapshot) -> Self {
+        Self {
+            name,
+            at_s: at.as_secs_f64(),
+            store_requests: counted.requests,
+            store_bytes: counted.bytes,
+            seeks: counted.seeks,
+            medium_busy_s: seconds(counted.busy),
+        }
+    }
+}
+
+/// What one stage of a boot from a medium read of one file on it. A request counts for the file in which it
+/// begins.
+#[derive(Clone, Debug, Default, Serialize)]
+pub struct FileReads {
+    /// `firmware` before the kernel's first line: firmware and boot loader. Then as [`Stage::name`].
+    pub stage: &'static str,
+    /// The file; `None` for directories, and for what lies in no file.
+    pub file: Option<String>,
+    /// Start → the first of these reads.
+    pub first_s: f64,
+    /// Start → the last of them.
+    pub last_s: f64,
+    /// Requests that the medium counted.
+    pub requests: u64,
+    /// Bytes of these.
+    pub bytes: u64,
+    /// Requests that did not go on where the one before them ended, whatever file that was in.
+    pub seeks: u64,
 }
 
 /// What one start took. Bytes are bytes, times are seconds; `None` where a figure does not apply or
@@ -39,6 +78,13 @@ pub struct Summary {
     /// The stages of a boot, as the guest's console shows them.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub stages: Vec<Stage>,
+    /// What was read of the files of the medium that a guest boots from, until it ended.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    pub medium_files: Vec<FileReads>,
+    /// Start → the first moment of the profile of a guest that recorded itself: times in the profile count
+    /// from there.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub recorded_from_s: Option<f64>,
     /// The medium.
     pub medium: String,
     /// The network link; none yet.

@@ -12,7 +12,7 @@ depends() {
 }
 
 installkernel() {
-    hostonly='' instmods fuse loop overlay ext4 isofs cdrom sr_mod sd_mod vfat exfat nls_ascii nls_cp437 \
+    hostonly='' instmods fuse loop overlay ext4 qemu_fw_cfg isofs cdrom sr_mod sd_mod vfat exfat nls_ascii nls_cp437 \
         nls_iso8859-1 nls_utf8 =drivers/ata =drivers/block =drivers/scsi =drivers/usb/host =drivers/usb/storage
 }
 

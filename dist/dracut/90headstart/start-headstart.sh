@@ -3,7 +3,7 @@
 case "$root" in
 headstart:*://*) ;;
 headstart:*)
-    modprobe -qa fuse loop overlay ext4 isofs
+    modprobe -qa fuse loop overlay ext4 isofs qemu_fw_cfg
     mkdir -p /run/initramfs
     : >/run/initramfs/headstart.started
     (

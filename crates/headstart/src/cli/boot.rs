@@ -86,7 +86,8 @@ pub(crate) struct Boot {
     pub append: Vec<String>,
     #[command(flatten)]
     pub network: NetworkFlags,
-    /// Read-ahead of the guest's kernel, in KiB. User-mode Linux only.
+    /// Read-ahead of the guest's kernel, in KiB. User-mode Linux only; 0 also where an ISO is recorded, which
+    /// gives exact pages.
     ///
     /// `kernel` keeps the guest kernel's own value, usually 128. `auto` is 8 while a boot is recorded or
     /// prefetched, because the profile already knows what is needed, and `kernel` otherwise. Record with
@@ -97,7 +98,7 @@ pub(crate) struct Boot {
     #[arg(long, help_heading = "Guest", value_name = "FILE")]
     pub console: Option<PathBuf>,
     /// Record the boot into profile P, from the kernel's first read until --run-after-ready ends. Turns
-    /// prefetch off.
+    /// prefetch off. A guest that boots from an ISO of `headstart iso` records itself.
     #[arg(long, value_name = "P", conflicts_with = "learn")]
     pub record: Option<PathBuf>,
     /// Write the guest's reads, what was prefetched, and the guest's processes to FILE as CSV, for `headstart
@@ -131,11 +132,7 @@ pub(crate) struct Boot {
 impl Boot {
     /// The first flag for a guest whose kernel is loaded from outside.
     pub(crate) fn flag_of_kernel(&self) -> Option<&'static str> {
-        let given = [
-            ("--append", !self.append.is_empty()),
-            ("--init", self.init.is_some()),
-            ("--record", self.record.is_some()),
-        ];
+        let given = [("--append", !self.append.is_empty()), ("--init", self.init.is_some())];
         given.into_iter().find_map(|(flag, given)| given.then_some(flag))
     }
 

@@ -12,6 +12,7 @@ use hs_units::ByteSize;
 use serde::Serialize;
 
 use crate::cli::Boot;
+use hs_output::printable::Printable;
 use hs_output::show;
 use hs_output::whole_file::{check_output, write_whole};
 use hs_start::boot::{self, BootDisk, BootSpec, Booted, SaveGuest};
@@ -20,7 +21,7 @@ use hs_start::image::ImageSource;
 use hs_start::open::open_image;
 use hs_start::record;
 use hs_start::start;
-use hs_start::summary::Summary;
+use hs_start::summary::{FileReads, Summary};
 use hs_start::trace::{Traced, Tracer};
 
 /// What a boot or a resume gives out.
@@ -37,7 +38,7 @@ pub(crate) struct Shown {
 /// Boots a guest; done when it was ready and has been ended.
 pub(crate) fn run(args: &Boot, quiet: bool) -> anyhow::Result<()> {
     hs_linux::rootenv::enter_private_mounts()?;
-    if let Some(output) = &args.snapshot_out {
+    for output in args.snapshot_out.iter().chain(&args.record) {
         check_output(output)?;
     }
     let tracer = args.trace.as_deref().map(Tracer::new);
@@ -86,8 +87,27 @@ pub(crate) fn print(shown: &Shown, as_json: bool, quiet: bool) -> anyhow::Result
             ready_s.unwrap_or_default(),
             ByteSize(store_bytes)
         );
+        if !shown.summary.medium_files.is_empty() {
+            show::line(medium_files(&shown.summary.medium_files));
+        }
     }
     Ok(())
+}
+
+/// What was read of the medium, by stage and file, in the order in which that began.
+fn medium_files(reads: &[FileReads]) -> impl std::fmt::Display {
+    let header = ["file", "stage", "from, s", "to, s", "requests", "bytes", "seeks"];
+    let mut table = show::table(&header);
+    for of in reads {
+        let stage = if of.stage == "firmware" { "firmware, boot loader" } else { of.stage };
+        let file = of.file.as_deref().unwrap_or("(in no file)");
+        let [from, to] = [of.first_s, of.last_s].map(|at_s| format!("{at_s:.2}"));
+        let bytes = ByteSize(of.bytes).to_string();
+        let (requests, seeks) = (of.requests.to_string(), of.seeks.to_string());
+        let file = Printable(file).to_string();
+        table.add_row([&file, stage, &from, &to, &requests, &bytes, &seeks]);
+    }
+    table
 }
 
 /// Records a boot.

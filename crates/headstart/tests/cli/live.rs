@@ -45,7 +45,7 @@ pub(crate) struct Live {
 }
 
 impl Live {
-    fn file(&self, name: &str) -> String {
+    pub(crate) fn file(&self, name: &str) -> String {
         self.folder.join(name).display().to_string()
     }
 

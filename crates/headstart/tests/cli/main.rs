@@ -23,6 +23,7 @@ mod guest_read_ahead;
 mod hostile_ext4;
 mod images;
 mod install;
+mod iso_record;
 mod jails;
 mod kills;
 mod lab;

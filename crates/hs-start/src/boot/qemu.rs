@@ -8,14 +8,16 @@ use std::sync::Arc;
 use anyhow::{Context, bail};
 use hs_build::ext4::ReadDisk;
 use hs_build::read_linked_file;
+use hs_guest::line_socket::LineSocket;
 use hs_guest::network::Network;
-use hs_guest::qemu::{Accelerator, Begin, Bus, Drive, Firmware, Qemu};
+use hs_guest::qemu::{Accelerator, Begin, Bus, Drive, Firmware, Qemu, SecondLine};
 use hs_guest::resumable::{self, Resumable};
 use hs_guest::{Guest, GuestError, Launch, kvm, qemu_trial};
 use hs_image::{Blocks, Image};
 use hs_linux::fsmount::{FileSystem, FsMount, FsMountOptions};
 use hs_linux::loopdev::{LoopDevice, LoopOptions};
 
+use super::own_recording::OwnRecording;
 use super::saving::{SavedParts, Saving, empty_overlay};
 use super::{BootDisk, BootSpec, first_program};
 use crate::on_medium::OnMedium;
@@ -90,6 +92,8 @@ pub(super) struct OnQemu {
     kernel_folder: PathBuf,
     /// Where the guest is to be saved.
     saving: Option<Saving>,
+    /// Where it gives the profile of its start, if it records that itself.
+    recording: Option<LineSocket>,
 }
 
 impl OnQemu {
@@ -102,13 +106,23 @@ impl OnQemu {
         on_medium: &OnMedium,
     ) -> anyhow::Result<Self> {
         let kernel_folder = work.folder("kernel")?;
-        let mut prepared =
-            Self { spec: qemu.clone(), accelerator: Accelerator::Tcg, scratch, kernel_folder, saving: None };
+        let mut prepared = Self {
+            spec: qemu.clone(),
+            accelerator: Accelerator::Tcg,
+            scratch,
+            kernel_folder,
+            saving: None,
+            recording: None,
+        };
         prepared.accelerator = match qemu.accel {
             Some(accelerator) => accelerator,
             None => prepared.choose(spec, on_medium)?,
         };
         log::info!("the guest is executed by {}", prepared.accelerator.as_str());
+        if spec.records_itself() {
+            let line = LineSocket::listen(work.folder("line")?.join("socket"));
+            prepared.recording = Some(line.context("listen to the guest's second serial line")?);
+        }
         if spec.save.is_some() {
             prepared.saving = Some(Saving::prepare(spec, qemu.network.is_some(), work)?);
         }
@@ -185,10 +199,14 @@ impl OnQemu {
         if is_watched {
             if let Begin::Kernel { initrd: Some(initrd), .. } = &mut qemu.begin {
                 *initrd = first_program::before(initrd, &self.kernel_folder)?;
-                qemu.is_watched = true;
+                qemu.second_line = Some(SecondLine::Processes);
             } else {
                 first_program::say_unwatched("it has no initial RAM disk");
             }
+        }
+        if let Some(line) = &self.recording {
+            let reads_ahead = spec.records_read_ahead();
+            qemu.second_line = Some(SecondLine::Recording { socket: line.path().to_owned(), reads_ahead });
         }
         if let Some(saving) = &self.saving {
             if self.spec.bus == Bus::Nvme {
@@ -205,6 +223,11 @@ impl OnQemu {
             });
         }
         Ok(qemu.launch())
+    }
+
+    /// Begins to listen to a guest that records its start.
+    pub(super) fn listen(&self, guest: &mut Guest) -> Result<Option<OwnRecording>, GuestError> {
+        self.recording.as_ref().map(|line| OwnRecording::begin(line, guest)).transpose()
     }
 
     /// Saves the guest, where that was asked for.
@@ -239,7 +262,7 @@ impl OnQemu {
             init: spec.init.clone(),
             append: spec.append.clone(),
             resumable: None,
-            is_watched: false,
+            second_line: None,
             network: self.spec.network.clone(),
         }
     }

@@ -23,6 +23,7 @@ pub(super) fn obstacle(spec: &BootSpec) -> anyhow::Result<Option<String>> {
     }
     let why = match &spec.vmm {
         Vmm::Uml { kernel } => first_program::obstacle(Some(kernel), &spec.append),
+        Vmm::Qemu(_) if spec.records_itself() && !spec.records_read_ahead() => return Ok(None),
         Vmm::Qemu(_) => Some("--vmm qemu has no way to tell the guest".to_owned()),
     };
     match (&why, spec.guest_read_ahead) {
