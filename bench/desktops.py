@@ -228,14 +228,15 @@ class Peak:
     def look(self):
         seen = deque()
         while not self.ended.wait(self.STEP_S):
-            now, read = time.monotonic(), read_by_children()
+            # On a busy machine looking takes time: the first look of a second counts from its begin, the last to its end.
+            began, read, now = time.monotonic(), read_by_children(), time.monotonic()
             if read is None:
                 # Nothing has started: the file that the medium is emulated from is read into memory first.
                 seen.clear()
                 continue
             while seen and (seen[0][0] < now - self.SECONDS or seen[0][1] > read):
                 seen.popleft()
-            seen.append((now, read))
+            seen.append((began, read))
             self.bytes = max(self.bytes, read - seen[0][1])
 
 
