@@ -52,7 +52,7 @@ TILE = 32
 # window manager is there already.
 UNDISTURBED_S, UNDISTURBED_KDE_S, LATE_S = 30, 70, 10
 OTHER_ZONE = "Asia/Kathmandu"
-# A desktop that is not drawn by then is not going to be.
+# A desktop that is not drawn by then is not going to be: KDE as built takes four minutes from the CD.
 LIMIT_S = 400
 
 
