@@ -99,7 +99,8 @@ def image(root, name, window="128K", level=LEVEL):
     """The unoptimised image of a root."""
 
     def make(draft):
-        headstart("build", root, "-o", draft, "--codec", f"zstd:{level}", "--window", window, "--scratch", folder())
+        headstart("build", root, "-o", draft, "--codec", f"zstd:{level}", "--window", window, "--scratch", folder(),
+                  patience_s=1800)
 
     return kept(f"{name}-{window}.hsi", [stamp(root), program()], make)
 
@@ -110,7 +111,7 @@ def squashfs(root, name):
     def make(draft):
         # A link would become a squashfs of a link.
         run("mksquashfs", root.resolve(), draft, "-comp", "zstd", "-Xcompression-level", LEVEL, "-b", "128K",
-            "-noappend", "-no-progress", "-quiet")
+            "-noappend", "-no-progress", "-quiet", patience_s=1800)
 
     return kept(f"{name}.sqfs", [stamp(root)], make)
 
