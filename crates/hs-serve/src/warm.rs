@@ -134,8 +134,9 @@ impl Warmer {
         Ok(Self { progress, disk: Arc::clone(disk), thread: Some(thread) })
     }
 
-    /// Waits until the warmer is as far ahead of the stream as it may be, or has asked for that much. A program that starts earlier
-    /// touches pages that are not requested yet, and the kernel fetches their neighbours with them.
+    /// Waits until the warmer is as far ahead of the stream as it may be, or has asked for that much. A
+    /// program that starts earlier touches pages that are not requested yet, and the kernel fetches their
+    /// neighbours with them.
     pub fn wait_until_it_leads(&self) {
         let mut leads = self.progress.leads.lock();
         while !*leads {
