@@ -188,8 +188,12 @@ impl Shown {
         let prefetching = if through == Through::Disk { Prefetching::Push } else { Prefetching::Hold };
         // One request of the stream is held up, and its other threads go on deciding.
         // Tripwires are as close together on the fastest medium as on a slow one.
-        let prefetch =
-            PrefetchConfig { most_under_way: 1, tripwires_apart: Nanos::ZERO, ..PrefetchConfig::default() };
+        let prefetch = PrefetchConfig {
+            most_under_way: 1,
+            tripwires_apart: Nanos::ZERO,
+            max_request_bytes: 64 << 10,
+            ..PrefetchConfig::default()
+        };
         let config = ServeConfig { prefetching, tripwires, prefetch, ..ServeConfig::default() };
         let store: Arc<dyn Store> = gates.clone();
         let served = ServedImage::start(store, folders[0].path(), &config, None).unwrap();
