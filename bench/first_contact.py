@@ -4,7 +4,8 @@ squashfs first and starting from the copy.
 
 Server and client live in network namespaces of their own. A relay beside the server makes each request slower, and `tc tbf`
 shapes what the server sends where a rate is given. nginx serves both files. Each start has an empty cache on disk. "Off" is the
-same start with `--background off`: only what is read is transferred.
+same start with `--background off`: only what is read is transferred. With its profile, a start is compared with the same start from
+memory and one round trip.
 """
 
 import json
@@ -22,6 +23,8 @@ from network import PORT, SERVER, link, relay, shape
 # Seconds that a request takes longer, and megabits a second; none is no limit.
 NETWORKS = {"20 ms, no limit": (0.020, None), "5 ms, 200 Mbit/s": (0.005, 200)}
 LIMIT = 1.0
+# With its profile, of the start from memory and one round trip.
+PROFILED_LIMIT = 1.10
 
 
 @contextmanager
@@ -100,6 +103,7 @@ def main():
                         "no profile, off": lambda: lazily(client, address("plain"), "--background", "off"),
                         "wrong profile": lambda: lazily(client, address("wrong")),
                         "its profile": lambda: lazily(client, address("fast")),
+                        "its profile, memory": lambda: start(client, files["optimized"]),
                     }
                     results = alternate(cases, args.repeats, lambda summary: f"{network}: {summary['ready_s']:.2f} s")
                 ready = {name: spread_of(runs, "ready_s") for name, runs in results.items()}
@@ -112,6 +116,10 @@ def main():
                                           at_most=LIMIT, detail=detail))
                 figures.append(figure(f"no profile ÷ the same with --background off, {network}",
                                       ready["no profile"]["median"] / ready["no profile, off"]["median"], detail=detail))
+                if not mbit:
+                    least = ready["its profile, memory"]["median"] + delay_s
+                    figures.append(figure(f"its profile ÷ from memory and one round trip, {network}", ready["its profile"]["median"] / least,
+                                          at_most=PROFILED_LIMIT, detail=detail))
         finish("first_contact", figures, args.repeats)
     finally:
         shutil.rmtree(served)
