@@ -75,6 +75,7 @@ pub struct Prefetch {
     chunks: Chunks,
     deadlines: Deadlines,
     next: u32,
+    request_bytes: u64,
     in_flight: VecDeque<InFlight>,
     next_id: u64,
     misses: u64,
@@ -112,6 +113,7 @@ impl Prefetch {
             tripwires: Tripwires::default(),
             config,
             next: 0,
+            request_bytes: config.first_request_bytes,
             in_flight: VecDeque::new(),
             next_id: 0,
             chunks: Chunks::new(sizes),
@@ -572,6 +574,8 @@ impl Prefetch {
         let id = RequestId(self.next_id);
         self.next_id += 1;
         self.next = chunks.end;
+        let twice = (self.chunks.stored(&chunks) * 2).min(self.config.max_request_bytes);
+        self.request_bytes = self.request_bytes.max(twice);
         self.chunks.ask_for(&chunks);
         let queued = !self.in_flight.is_empty();
         self.in_flight.push_back(InFlight {

@@ -18,7 +18,7 @@ pub struct ChunkSize {
 pub struct PrefetchConfig {
     /// Decompressed bytes that may wait in memory for their readers.
     pub budget_bytes: u64,
-    /// Size of the first request. Later ones are limited by what was measured of the medium.
+    /// Size of the first request. A later one has at most twice the size of the largest before it.
     pub first_request_bytes: u64,
     /// No request is larger, however fast the medium.
     pub max_request_bytes: u64,

@@ -2,7 +2,7 @@
 
 use hs_units::Nanos;
 
-use super::{Prefetch, PrefetchConfig, UNKNOWN_JUMP};
+use super::{Prefetch, UNKNOWN_JUMP};
 
 /// When the next request may be made.
 pub(super) enum NextRequest {
@@ -171,11 +171,10 @@ impl Prefetch {
 
     /// The most bytes of the next request.
     pub(super) fn request_limit(&self, now: Nanos) -> u64 {
-        let PrefetchConfig { yields, first_request_bytes, max_request_bytes, .. } = self.config;
-        let least = if yields { LEAST_REQUEST.min(first_request_bytes) } else { first_request_bytes };
-        // Before a request is done, the time for a byte is not known.
-        let unknown = if self.in_flight.is_empty() { first_request_bytes } else { least };
+        let least = if self.config.yields { LEAST_REQUEST } else { self.config.first_request_bytes };
+        // Before the opening request is done, the time for a byte is not known.
+        let unknown = if self.config.yields && !self.in_flight.is_empty() { least } else { u64::MAX };
         let by_occupancy = self.estimate.bytes_in(self.occupancy(now)).unwrap_or(unknown);
-        by_occupancy.clamp(least, max_request_bytes.max(least))
+        self.request_bytes.min(by_occupancy).max(least.min(self.config.first_request_bytes))
     }
 }

@@ -66,7 +66,8 @@ fn a_stream_that_waits_goes_on_where_nothing_else_happens() {
     let (disk, program) = (Disk::Image(image(true)), late_program());
     let prefetch = PrefetchConfig { rate: PrefetchRate::BytesPerS(200_000), ..small_opening() };
     let (_, streamed) = stream(&prediction(&program, &disk, "hdd-7200"), prefetch);
-    assert!((1.0..2.9).contains(&streamed), "{streamed} s");
+    // 1.4 MB at 200 KB/s.
+    assert!((1.0..7.2).contains(&streamed), "{streamed} s");
 }
 
 #[test]
