@@ -196,7 +196,7 @@ fn warm(steps: &[Step], mut caches: Caches, disk: &ServedDisk, progress: &Progre
         };
         marked = tripwire.and(step.chunk).or(marked);
         caches.ask(&step.hint, tripwire);
-        if number == MAX_HINTS_AHEAD {
+        if number + 1 == MAX_HINTS_AHEAD {
             progress.set_leads();
         }
     }

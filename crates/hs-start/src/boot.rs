@@ -303,6 +303,7 @@ pub fn boot(spec: &BootSpec) -> anyhow::Result<Booted> {
             summary.ready_s = Some(ready.as_secs_f64());
             served.fill(spec, &mut summary);
             guest.go_on(spec.grace)?;
+            medium_reads.iter().for_each(MediumReads::end);
             let recorded = recording.map(|own| own.finish(&mut guest, (began, ready))).transpose()?;
             Ok((ready, machine.save(&mut guest)?, recorded))
         })();

@@ -18,6 +18,10 @@ const RECORD_BYTES: usize = 33;
 /// A medium has fewer files; of one that has more, the rest have no names.
 const MOST_FILES: usize = 100_000;
 const MOST_DIRECTORY_BYTES: u64 = 4 << 20;
+/// Bytes of all directories that are read.
+const MOST_BYTES: u64 = 64 << 20;
+/// A file whose path is longer has no name. Linux has none either.
+const MOST_PATH_BYTES: usize = 4096;
 
 /// A part of a file: files of 4 GiB and more have several.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -41,7 +45,7 @@ pub(crate) fn files(
         return Ok(Vec::new());
     }
     let mut files = Vec::new();
-    let mut seen = HashSet::new();
+    let (mut seen, mut left) = (HashSet::new(), MOST_BYTES);
     let mut directories: Vec<FileExtent> =
         Record::of(&descriptor[ROOT_RECORD]).map(|root| root.at("")).into_iter().collect();
     while let Some(directory) = directories.pop() {
@@ -50,13 +54,18 @@ pub(crate) fn files(
         if len > MOST_DIRECTORY_BYTES || !is_inside || !seen.insert(offset) {
             continue;
         }
+        // An empty directory costs a step too.
+        left = match left.checked_sub(len.max(SECTOR_BYTES)) {
+            Some(left) if files.len() < MOST_FILES => left,
+            _ => break,
+        };
         let mut bytes = vec![0; len as usize];
         read(offset, &mut bytes)?;
         for record in bytes.chunks(SECTOR_BYTES as usize).flat_map(records) {
             let Some(record) = Record::of(record) else { continue };
             let entry = record.at(&directory.path);
             match record.is_directory {
-                _ if record.is_self_or_parent() => {}
+                _ if record.is_self_or_parent() || entry.path.len() > MOST_PATH_BYTES => {}
                 _ if files.len() + directories.len() >= MOST_FILES => break,
                 true => directories.push(entry),
                 false if entry.bytes.len > 0 => files.push(entry),
@@ -207,6 +216,31 @@ mod tests {
         assert_eq!(found.expect("read"), [("/a".to_owned(), 30 * 2048, 1)]);
         assert!(listed(&[0; 40 * 2048]).expect("read").is_empty());
         assert!(listed(&[0; 2048]).is_err());
+    }
+
+    /// Each directory has one that overlaps it, deeper and deeper.
+    #[test]
+    fn paths_and_all_directories_together_are_bounded() {
+        let sectors = 60_000;
+        let mut medium = medium(&[]);
+        medium.resize(sectors * SECTOR_BYTES as usize, 0);
+        for sector in 20..sectors as u32 - 600 {
+            let deeper = record(sector + 1, 1 << 20, IS_DIRECTORY, &[b'D'; 100], &[]);
+            let file = record(sector, 1, 0, b"F;1", &[]);
+            let at = sector as usize * SECTOR_BYTES as usize;
+            medium[at..at + deeper.len() + file.len()].copy_from_slice(&[deeper, file].concat());
+        }
+        let mut bytes_read = 0;
+        let mut read = |at: u64, into: &mut [u8]| {
+            bytes_read += into.len() as u64;
+            into.copy_from_slice(&medium[at as usize..at as usize + into.len()]);
+            Ok(())
+        };
+        let found = files(&mut read, medium.len() as u64).expect("read");
+        assert!(
+            found.len() <= MOST_FILES + 2048 && found.iter().all(|file| file.path.len() <= MOST_PATH_BYTES)
+        );
+        assert!(bytes_read <= MOST_BYTES + 2048, "{bytes_read}");
     }
 
     #[test]

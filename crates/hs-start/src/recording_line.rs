@@ -163,6 +163,9 @@ impl Listener {
             return Some(Said::Failed(why.to_owned()));
         }
         let bytes: usize = line.split_once(PROFILE)?.1.parse().ok()?;
+        if bytes == 0 {
+            return Some(Said::Failed("a profile of no bytes".to_owned()));
+        }
         if bytes as u64 > limits::MAX_RAW_BODY_BYTES {
             return Some(Said::Failed(format!("a profile of {bytes} bytes is too large")));
         }

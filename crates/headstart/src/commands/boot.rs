@@ -89,16 +89,23 @@ pub(crate) fn print(shown: &Shown, as_json: bool, quiet: bool) -> anyhow::Result
         );
         if !shown.summary.medium_files.is_empty() {
             show::line(medium_files(&shown.summary.medium_files));
+            let more = shown.summary.medium_files.len().saturating_sub(MOST_FILES_SHOWN);
+            if more > 0 {
+                hs_output::note!("{more} more are in the summary: --json");
+            }
         }
     }
     Ok(())
 }
 
+/// Files beyond these are in the summary only.
+const MOST_FILES_SHOWN: usize = 50;
+
 /// What was read of the medium, by stage and file, in the order in which that began.
 fn medium_files(reads: &[FileReads]) -> impl std::fmt::Display {
     let header = ["file", "stage", "from, s", "to, s", "requests", "bytes", "seeks"];
     let mut table = show::table(&header);
-    for of in reads {
+    for of in reads.iter().take(MOST_FILES_SHOWN) {
         let stage = if of.stage == "firmware" { "firmware, boot loader" } else { of.stage };
         let file = of.file.as_deref().unwrap_or("(in no file)");
         let [from, to] = [of.first_s, of.last_s].map(|at_s| format!("{at_s:.2}"));

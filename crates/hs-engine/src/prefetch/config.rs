@@ -28,8 +28,8 @@ pub struct PrefetchConfig {
     /// The same for a medium that overlaps requests, where small requests cost nothing, while readers need
     /// what the profile does not have.
     pub max_occupancy_contended: Nanos,
-    /// Whether requests are as small as possible at almost no cost, and smaller while readers wait for them.
-    /// Otherwise only the two limits above hold, which is for experiments.
+    /// Whether requests are shorter while readers miss, and before the first use. Otherwise only the two
+    /// limits above hold, which is for experiments.
     pub yields: bool,
     /// At most this many requests are under way at once, and never more than [`Prefetch::MOST_UNDER_WAY`]. It
     /// is one where the medium sends what comes next without a request.

@@ -1,7 +1,9 @@
 //! What a guest reads of the medium that it boots from: by firmware and boot loader, which no program in the
 //! guest sees, and by all that comes after them.
 
+use std::collections::HashMap;
 use std::fs::File;
+use std::io::{Seek, SeekFrom};
 use std::os::unix::fs::FileExt;
 use std::path::Path;
 use std::sync::Arc;
@@ -17,12 +19,20 @@ use crate::iso_files::{self, FileExtent};
 use crate::on_medium::OnMedium;
 use crate::summary::{FileReads, Stage, Summary};
 
-/// Reads beyond this are not kept.
-const MOST_READS: usize = 1 << 22;
+/// Reads beyond this are not counted.
+const MOST_READS: usize = 1 << 20;
 /// What reads before the kernel's first line.
 const FIRMWARE: &str = "firmware";
 
-type Reads = Arc<Mutex<Vec<(Instant, ByteRange)>>>;
+/// The reads of a start.
+#[derive(Default)]
+struct SeenReads {
+    reads: Vec<(Instant, ByteRange)>,
+    /// The start is over.
+    ended: bool,
+}
+
+type Reads = Arc<Mutex<SeenReads>>;
 
 /// Sees what is read of a medium.
 pub(super) struct MediumReads(Reads);
@@ -38,6 +48,11 @@ impl MediumReads {
         (OnMedium { store, ..on_medium }, Some(Self(reads)))
     }
 
+    /// The start is over: what is read from now on is not a part of it.
+    pub(super) fn end(&self) {
+        self.0.lock().ended = true;
+    }
+
     /// Says which files were read in which stages of a start that began then.
     pub(super) fn fill(&self, spec: &BootSpec, began: Instant, summary: &mut Summary) {
         let BootDisk::Raw(path) = &spec.disk else { return };
@@ -45,16 +60,18 @@ impl MediumReads {
             log::warn!("which files of the medium were read is not known: {error:#}");
             Vec::new()
         });
-        let reads = self.0.lock();
-        let since = |at: Instant| at.saturating_duration_since(began).as_secs_f64();
-        let reads = reads.iter().map(|(at, bytes)| (since(*at), *bytes));
+        let seen = self.0.lock();
+        // What warms the medium comes before the start.
+        let since = |at: &Instant| Some(at.checked_duration_since(began)?.as_secs_f64());
+        let reads = seen.reads.iter().filter_map(|(at, bytes)| Some((since(at)?, *bytes)));
         summary.medium_files = count(reads, &files, &summary.stages);
     }
 }
 
 fn files(path: &Path) -> anyhow::Result<Vec<FileExtent>> {
-    let file = File::open(path).with_context(|| format!("open {}", path.display()))?;
-    let bytes = file.metadata().context("look at the medium")?.len();
+    let mut file = File::open(path).with_context(|| format!("open {}", path.display()))?;
+    // The length of a device is not in its metadata.
+    let bytes = file.seek(SeekFrom::End(0)).context("look at the medium")?;
     Ok(iso_files::files(&mut |at, into| file.read_exact_at(into, at), bytes)?)
 }
 
@@ -65,13 +82,12 @@ fn count(
     stages: &[Stage],
 ) -> Vec<FileReads> {
     let mut counted: Vec<FileReads> = Vec::new();
+    let mut places = HashMap::new();
     let mut position = None;
     for (at_s, bytes) in reads {
         let stage = stages.iter().rev().find(|stage| stage.at_s <= at_s).map_or(FIRMWARE, |stage| stage.name);
         let file = file_at(files, bytes.offset);
-        // Of one stage there are few files, and of these few are read in turns.
-        let known = counted.iter().rposition(|known| known.stage == stage && known.file.as_deref() == file);
-        let place = known.unwrap_or_else(|| {
+        let place = *places.entry((stage, file)).or_insert_with(|| {
             let file = file.map(str::to_owned);
             counted.push(FileReads { stage, file, first_s: at_s, ..FileReads::default() });
             counted.len() - 1
@@ -102,9 +118,9 @@ struct Watched {
 
 impl Watched {
     fn saw(&self, range: ByteRange) {
-        let mut reads = self.reads.lock();
-        if reads.len() < MOST_READS {
-            reads.push((Instant::now(), range));
+        let mut seen = self.reads.lock();
+        if !seen.ended && seen.reads.len() < MOST_READS {
+            seen.reads.push((Instant::now(), range));
         }
     }
 }
