@@ -209,7 +209,11 @@ impl Prefetch {
         if now < may_begin {
             return Next::WaitUntil(may_begin);
         }
-        self.deadlines.handle_request(now, self.config.rate, bytes);
+        // What is due later is requested later.
+        let is_due = |chunk: &u32| self.deadlines.may_begin(self.config.rate, *chunk, lasts) <= now;
+        let end = (run.start + 1..run.end).find(|chunk| !is_due(chunk)).unwrap_or(run.end);
+        let run = run.start..end;
+        self.deadlines.handle_request(now, self.config.rate, self.chunks.stored(&run));
         Next::Request(self.start(now, run.clone(), 0), run)
     }
 
