@@ -10,11 +10,13 @@ pub mod ext4;
 pub mod fill_events;
 pub mod http_reply;
 pub mod image_tables;
+pub mod iso_files;
 pub mod manifest;
 pub mod model_file;
 pub mod nbd;
 pub mod pointer;
 pub mod profile;
+pub mod recording_line;
 pub mod regions;
 pub mod report_json;
 pub mod report_table;
@@ -33,11 +35,13 @@ pub const TARGETS: &[(&str, Target)] = &[
     ("fill_events", fill_events::run),
     ("http_reply", http_reply::run),
     ("image_tables", image_tables::run),
+    ("iso_files", iso_files::run),
     ("manifest", manifest::run),
     ("model_file", model_file::run),
     ("nbd", nbd::run),
     ("pointer", pointer::run),
     ("profile", profile::run),
+    ("recording_line", recording_line::run),
     ("regions", regions::run),
     ("report_json", report_json::run),
     ("report_table", report_table::run),

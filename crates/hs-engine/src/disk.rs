@@ -83,8 +83,9 @@
 //! | a damaged hot chunk is read from cold copies, until one fails | `demand.rs` `fail_chunk` |
 //! | hot chunks stay, as stored, for pages that are dropped again | `chunk_cache.rs` `cache_hot_stored` |
 //! | a held chunk goes when each of its blocks was handed over | `chunk_cache.rs` `serve` |
-//! | a delivery leaves out blocks that reads wait for, and a tripwire | `decoding.rs` `supply_hot` |
-//! | one decoder at most delivers, while another continues | `decoding.rs` `supply_hot` |
+//! | a hot chunk that a read has brought is delivered as well | `decoding.rs` `keep_decoded` |
+//! | a delivery leaves out blocks that reads wait for, and a tripwire | `decoding.rs` `deliver_and_publish` |
+//! | one decoder at most delivers, while another continues | `decoding.rs` `deliver_and_publish` |
 //! | a request to the medium leaves one fetcher for demand | `config.rs` `queue_limits` |
 //! | what no read has asked for comes behind demand | `background_fetch.rs` |
 //!

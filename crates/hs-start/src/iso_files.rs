@@ -25,17 +25,18 @@ const MOST_PATH_BYTES: usize = 4096;
 
 /// A part of a file: files of 4 GiB and more have several.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(crate) struct FileExtent {
+pub struct FileExtent {
     /// Absolute.
-    pub(crate) path: String,
-    pub(crate) bytes: ByteRange,
+    pub path: String,
+    /// Where they lie on the medium.
+    pub bytes: ByteRange,
 }
 
 /// The files of a medium that `read` reads, by their places. Empty where it has no such file system.
 ///
 /// # Errors
 /// When it cannot be read.
-pub(crate) fn files(
+pub fn files(
     read: &mut dyn FnMut(u64, &mut [u8]) -> io::Result<()>,
     medium_bytes: u64,
 ) -> io::Result<Vec<FileExtent>> {

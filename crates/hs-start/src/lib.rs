@@ -23,7 +23,7 @@ pub mod environment;
 pub mod fit;
 mod guest_processes;
 pub mod image;
-mod iso_files;
+pub mod iso_files;
 pub mod learned;
 mod limit;
 pub mod location;

@@ -106,7 +106,7 @@ pub(crate) fn say_end(line: &mut impl Write) -> io::Result<()> {
 
 /// What a machine has said on its line.
 #[derive(Debug, PartialEq, Eq)]
-pub(crate) enum Said {
+pub enum Said {
     /// It records.
     Begun,
     /// The profile.
@@ -117,7 +117,7 @@ pub(crate) enum Said {
 
 /// Understands what a machine says, in any pieces.
 #[derive(Debug, Default)]
-pub(crate) struct Listener {
+pub struct Listener {
     line: Vec<u8>,
     /// The bytes of a profile that have come, and how many there are to be.
     profile: Option<(Vec<u8>, usize)>,
@@ -125,7 +125,7 @@ pub(crate) struct Listener {
 
 impl Listener {
     /// Takes bytes; gives what they complete.
-    pub(crate) fn feed(&mut self, mut bytes: &[u8]) -> Vec<Said> {
+    pub fn feed(&mut self, mut bytes: &[u8]) -> Vec<Said> {
         let mut said = Vec::new();
         while !bytes.is_empty() {
             if let Some((profile, whole)) = &mut self.profile {
@@ -150,7 +150,8 @@ impl Listener {
     }
 
     /// Whether a profile has begun to come.
-    pub(crate) fn is_receiving(&self) -> bool {
+    #[must_use]
+    pub fn is_receiving(&self) -> bool {
         self.profile.is_some()
     }
 

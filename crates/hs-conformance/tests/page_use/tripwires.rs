@@ -295,6 +295,40 @@ fn use_is_not_seen(through: Through) {
 
 const TOOLS: [&str; 2] = ["mkfs.ext4", "debugfs"];
 
+/// Pages that the kernel has dropped come back by whole chunks: nothing reads ahead of an optimized disk.
+#[test]
+fn dropped_pages_are_not_read_one_by_one() {
+    if !machine_has(&TOOLS) {
+        return;
+    }
+    let sample = Sample::new();
+    let shown = Shown::new(&sample, Through::Disk, false);
+    shown.gates.open(STREAM);
+    let files: Vec<usize> = sample.hot().map(|(file, _)| *file).collect();
+    let read = |pages: bool| {
+        let disk = File::open(shown.served.session().mount_point().join("disk.img")).unwrap();
+        let before = shown.served.disk().stats().demand_requests;
+        for file in &files {
+            let runs = shown.places[file].iter();
+            let blocks: Vec<Lba> = runs.flat_map(|run| run.blocks()).collect();
+            let mut bytes = vec![0; FILE_BYTES];
+            for (lba, page) in blocks.iter().zip(bytes.chunks_mut(BLOCK_BYTES as usize)) {
+                disk.read_exact_at(page, lba.byte_offset()).unwrap();
+            }
+            assert!(bytes == content(*file), "{}", name(*file));
+        }
+        if pages {
+            rustix::fs::fadvise(&disk, 0, None, rustix::fs::Advice::DontNeed).unwrap();
+        }
+        shown.served.disk().stats().demand_requests - before
+    };
+    read(true);
+    let (again, pages) = (read(false), files.len() * FILE_BYTES / BLOCK_BYTES as usize);
+    let chunks = u64::from(shown.served.disk().image().hot_chunk_count());
+    println!("{again} reads of {pages} pages in {chunks} chunks");
+    assert!(again <= 2 * chunks, "{again} reads of {pages} pages in {chunks} chunks");
+}
+
 #[test]
 fn who_uses_a_warmed_file_system_is_seen() {
     if machine_has(&TOOLS) {

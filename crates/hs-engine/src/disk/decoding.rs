@@ -80,13 +80,13 @@ impl<M: ImageMap> DiskEngine<M> {
         self.raw_bytes += u64::from(chunk.raw_bytes);
         match chunk.key {
             ChunkKey::Hot(number) if chunk.from_stream => self.supply_hot(now, slot, number, decoder),
-            key => self.keep_decoded(now, slot, key),
+            key => self.keep_decoded(now, slot, key, decoder),
         }
         self.unpin(slot);
     }
 
     /// A chunk that the stream has not brought is raw.
-    fn keep_decoded(&mut self, now: Nanos, slot: u32, key: ChunkKey) {
+    fn keep_decoded(&mut self, now: Nanos, slot: u32, key: ChunkKey, decoder: DecoderId) {
         let is_copy = self.table[slot].early;
         match key {
             // The copy stays, in case that its pages are dropped once more.
@@ -102,7 +102,11 @@ impl<M: ImageMap> DiskEngine<M> {
         }
         let awaited = self.table[slot].is_awaited();
         self.cache_raw(slot, if awaited { Origin::Demanded } else { Origin::Prefetched });
-        self.publish(now, slot, false);
+        match key {
+            // Its readers go on in it, and nothing reads ahead for them where chunks are delivered.
+            ChunkKey::Hot(_) if awaited => self.deliver_and_publish(now, slot, decoder),
+            _ => self.publish(now, slot, false),
+        }
         let mut dependents = std::mem::take(&mut self.table[slot].dependents);
         for window in dependents.drain(..) {
             self.table[window].stage = Stage::Absent;
@@ -129,6 +133,11 @@ impl<M: ImageMap> DiskEngine<M> {
         self.prefetch_changed = true;
         self.cache_hot_stored(slot, number);
         self.fill_tripwire(slot, number);
+        self.deliver_and_publish(now, slot, decoder);
+    }
+
+    /// A hot chunk is raw: it is delivered where chunks are, and the reads that wait for it are answered.
+    fn deliver_and_publish(&mut self, now: Nanos, slot: u32, decoder: DecoderId) {
         let Some(delivery) = self.config.delivery else { return self.publish(now, slot, false) };
         self.pin(slot);
         if !delivery.before_answers {
@@ -168,6 +177,10 @@ impl<M: ImageMap> DiskEngine<M> {
     /// Holds a block of a chunk back that is about to be delivered, if one should be and can be.
     fn hold_back(&mut self, now: Nanos, slot: u32) -> Option<u32> {
         let ChunkKey::Hot(number) = self.table[slot].key else { return None };
+        // A chunk that a read has brought is used.
+        if !self.table[slot].from_stream {
+            return None;
+        }
         if self.config.visibility != UseVisibility::Tripwires || !self.prefetch.handle_delivery(now, number) {
             return None;
         }
@@ -235,6 +248,10 @@ impl<M: ImageMap> DiskEngine<M> {
         }
         if delivered == Delivered::Taken && !self.shut_down {
             self.forget_held(slot);
+            if self.config.readers_keep {
+                self.table[slot].delivered = true;
+                self.uncache_raw(slot);
+            }
         }
         self.unpin(slot);
     }

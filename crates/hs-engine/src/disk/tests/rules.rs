@@ -271,6 +271,7 @@ fn a_chunk_whose_pages_are_dropped_is_decompressed_from_what_is_kept() {
     assert_eq!(shell.decoding.values().next(), Some(&ChunkKey::Hot(0)));
     shell.drain();
     assert!(shell.reads.is_empty() && shell.fetched.len() == fetches);
+    assert!(!shell.bytes.contains(&(ChunkKey::Hot(0), Form::Raw)), "it was delivered as a whole again");
 }
 
 #[test]
