@@ -34,7 +34,7 @@ DOCS = $(DESTDIR)$(SHAREDIR)/headstart-docs
 
 # Cargo uses all cores itself, and two cargos would only wait for each other.
 .NOTPARALLEL:
-.PHONY: help setup setup-build setup-demo setup-bench release ui deb demo demo-report test test-long format lints tidy unit doc deny test-ui mutants bench fuzz install install-agent uninstall clean
+.PHONY: help setup setup-build setup-demo setup-bench release ui deb demo demo-report test test-long format lints tidy unit doc book deny test-ui mutants bench fuzz install install-agent uninstall clean
 
 help: ## List these targets
 	@sed -n 's/^\([a-z-]*\):[^#]*## \(.*\)/\1|\2/p' $(MAKEFILE_LIST) | \
@@ -82,7 +82,8 @@ test-long: setup ## Check what takes hours: oldest Rust, release build, many end
 	@$(CARGO) run -q $(LOCKED) -p xtask -- test-long
 
 # One step of `make test`; docs/TESTING.md has the list.
-format lints tidy unit doc deny test-ui: | setup
+book: export BOOK = 1
+format lints tidy unit doc book deny test-ui: | setup
 	@$(CARGO) run -q $(LOCKED) -p xtask -- test $(subst test-ui,ui,$(subst unit,tests,$@))
 
 mutants: setup ## Change the code in 200 places, one at a time: a test must notice nine of ten

@@ -4,6 +4,7 @@ use std::path::Path;
 use std::process::{Command, ExitCode};
 use std::time::{Duration, Instant};
 
+mod book;
 mod cargo;
 mod long;
 mod programs;

@@ -3,7 +3,7 @@
 use std::path::Path;
 use std::process::Command;
 
-use super::{Outcome, Step, cargo, programs};
+use super::{Outcome, Step, book, cargo, programs};
 use crate::tidy;
 
 pub(crate) const USUAL: &[Step] = &[
@@ -12,6 +12,7 @@ pub(crate) const USUAL: &[Step] = &[
     ("tidy", check_rules),
     ("tests", |root| Outcome::Tests(programs::run(root))),
     ("doc", documentation),
+    ("book", book::check),
     ("deny", deny),
     ("ui", page),
 ];

@@ -325,7 +325,6 @@ fn dropped_pages_are_not_read_one_by_one() {
     read(true);
     let (again, pages) = (read(false), files.len() * FILE_BYTES / BLOCK_BYTES as usize);
     let chunks = u64::from(shown.served.disk().image().hot_chunk_count());
-    println!("{again} reads of {pages} pages in {chunks} chunks");
     assert!(again <= 2 * chunks, "{again} reads of {pages} pages in {chunks} chunks");
 }
 
