@@ -36,7 +36,7 @@ mod streamed;
 mod warmer_place;
 mod worker;
 
-pub use config::{CacheSizing, DiskOptions, ReadOptions};
+pub use config::{CacheSizing, DiskOptions, ONE_READERS_CACHE_BYTES, ReadOptions};
 pub use deliver::{Deliver, parts};
 pub use disk::{FillPermit, ServedDisk};
 pub use figures::{DemandEvent, DiskFigures, FetchEvent, FetchPurpose, ReadLimit, Waiting, Watch};

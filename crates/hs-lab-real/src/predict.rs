@@ -15,7 +15,7 @@ use hs_engine::PrefetchConfig;
 use hs_engine::queue::ElevatorKind;
 use hs_image::{Blocks, Image};
 use hs_lab::predict::{Disk, Files, Front, Limit, Predicted, Prediction, Program, ServedConfig};
-use hs_serve::ReadOptions;
+use hs_serve::{ONE_READERS_CACHE_BYTES, ReadOptions};
 use hs_trace::Profile;
 use hs_units::Nanos;
 use serde_json::{Value, json};
@@ -312,7 +312,7 @@ fn predict(args: &Question, known: &Known, case: Case) -> anyhow::Result<Row> {
             prefetch: has_hot.then(|| prefetch_on(case.medium)),
             decode_bytes_per_s: f64::from(args.decode_rate) * 1e6,
             read_ahead_bytes: ReadOptions::default().read_ahead_bytes,
-            cache_bytes: ReadOptions::default().cache_bytes,
+            cache_bytes: ONE_READERS_CACHE_BYTES,
             shared_processors: crowds::shared_processors(args, case, known.program.bytes()),
         },
         elevator: case.scheduler,

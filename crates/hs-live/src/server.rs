@@ -11,7 +11,7 @@ use hs_daemon::{RecordTo, Recording, ServerOptions};
 use hs_device::Medium;
 use hs_engine::cache::PolicyKind;
 use hs_engine::{LateRule, PrefetchRate};
-use hs_serve::FileAccess;
+use hs_serve::{FileAccess, ONE_READERS_CACHE_BYTES};
 use hs_start::cache::{CacheChoice, CacheSize};
 use hs_start::image::{ImageSource, RemoteOptions};
 use hs_start::medium::Damage;
@@ -35,8 +35,6 @@ const BUDGET_SHARE: u64 = 8;
 /// The share of that for the cache; the rest is for blocks that were prefetched. The kernel keeps what it has
 /// read, so the cache holds only parts of chunks, and what came early.
 const CACHE_SHARE: u64 = 4;
-/// More than this the cache has no use for (docs/CACHE.md).
-const MOST_CACHE: u64 = 40 << 20;
 /// What the prefetch needs at least, and more than it ever has use for.
 const BUDGET_BOUNDS: (u64, u64) = (16 << 20, 256 << 20);
 
@@ -187,7 +185,7 @@ struct Budget {
 
 impl Budget {
     fn of(bytes: u64) -> Self {
-        let cache = (bytes / CACHE_SHARE).min(MOST_CACHE);
+        let cache = (bytes / CACHE_SHARE).min(ONE_READERS_CACHE_BYTES);
         Self { prefetch: ByteSize(bytes - cache), cache: ByteSize(cache) }
     }
 }
@@ -218,7 +216,7 @@ mod tests {
 
     #[test]
     fn the_cache_is_a_part_of_the_budget() {
-        for (budget_mib, cache_mib) in [(16, 4), (32, 8), (256, 40)] {
+        for (budget_mib, cache_mib) in [(16, 4), (32, 8), (256, 64), (1024, 192)] {
             let Budget { prefetch, cache } = Budget::of(budget_mib << 20);
             assert_eq!((prefetch.0 + cache.0, cache.0), (budget_mib << 20, cache_mib << 20));
         }

@@ -29,7 +29,7 @@ pub use certificates::{Certificates, TlsError};
 pub use client::{address_key, errno, user_key};
 pub use config::{Prefetching, ServeConfig};
 pub use file_disk::{FileDisk, FileReads};
-pub use hs_disk::{CacheSizing, ReadOptions, ServedDisk};
+pub use hs_disk::{CacheSizing, ONE_READERS_CACHE_BYTES, ReadOptions, ServedDisk};
 pub use mounted_fs::{FsDriver, MountFsOptions, MountedFs};
 pub use record::Recorder;
 pub use shares::Shares;

@@ -1,7 +1,7 @@
 //! The cache of a served image, as the user chooses it.
 
 use hs_engine::cache::PolicyKind;
-use hs_serve::{CacheSizing, ServeConfig};
+use hs_serve::{CacheSizing, ONE_READERS_CACHE_BYTES, ServeConfig};
 use hs_units::ByteSize;
 
 /// The cache of a served image.
@@ -14,8 +14,9 @@ pub struct CacheChoice {
 }
 
 impl CacheChoice {
-    /// Puts them into the configuration of an image whose readers keep what they read.
+    /// Puts them into the configuration of an image with one reader.
     pub fn apply(self, config: &mut ServeConfig) {
+        config.read.cache_bytes = ONE_READERS_CACHE_BYTES;
         self.apply_shared(config, 1, CacheSizing::AtMost);
     }
 
@@ -60,7 +61,8 @@ mod tests {
         assert_eq!(config.read.cache_policy, PolicyKind::WTinyLfu);
         let choice = CacheChoice { size: None, ..choice };
         choice.apply(&mut config);
-        assert_eq!((config.read.cache_bytes, config.read.cache_sizing), (10 << 20, CacheSizing::AtMost));
+        assert_eq!(config.read.cache_bytes, ONE_READERS_CACHE_BYTES);
+        assert_eq!(config.read.cache_sizing, CacheSizing::AtMost);
         choice.apply_shared(&mut config, 4, CacheSizing::Grows);
         assert_eq!(config.read.cache_sizing, CacheSizing::Grows);
         CacheChoice { size: Some(CacheSize::Auto), ..choice }.apply(&mut config);
