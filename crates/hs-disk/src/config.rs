@@ -24,8 +24,8 @@ pub enum CacheSizing {
     Grows,
 }
 
-/// The cache of a disk with one reader, where memory has room for it: windows of which a start has read a part,
-/// and will read more. docs/CACHE.md has what less costs.
+/// The cache of a disk with one reader, where memory has room for it: windows of which a start has read a
+/// part, and will read more. docs/decisions/011-memory-budget.md has what less costs.
 pub const ONE_READERS_CACHE_BYTES: u64 = 192 << 20;
 
 /// How reads of a disk use the machine.

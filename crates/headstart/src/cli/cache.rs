@@ -12,8 +12,8 @@ pub(crate) type CacheFlags = Plain<CacheValues, CacheChoice>;
 /// The cache of a served image.
 #[derive(Clone, Copy, Debug, Args)]
 pub(crate) struct CacheValues {
-    /// Memory for the chunk cache. `auto` grows into free memory and gives it back. Default: auto for `serve`; at
-    /// most 192M elsewhere, and less where memory is short.
+    /// Memory for the chunk cache. `auto` grows into free memory and gives it back. Default: auto for
+    /// `serve`; at most 192M elsewhere, and less where memory is short.
     #[arg(long, value_name = "SIZE|auto", value_parser = parse_size, hide_short_help = true, help_heading = "Prefetch and cache")]
     pub cache: Option<CacheSize>,
     /// Which chunks leave a full cache. For experiments.

@@ -13,8 +13,8 @@ use crate::disk::Shared;
 
 /// How often it looks. In between, the system gives up page cache before a program has to wait for memory.
 const PAUSE: Duration = Duration::from_secs(1);
-/// How often it looks where memory has no room for [`TIGHT_BYTES`], or for twice a smaller cache: there a program
-/// that starts takes all of it within a second.
+/// How often it looks where memory has no room for [`TIGHT_BYTES`], or for twice a smaller cache: there a
+/// program that starts takes all of it within a second.
 const SHORT_PAUSE: Duration = Duration::from_millis(100);
 const TIGHT_BYTES: u64 = 80 << 20;
 /// The least that the cache keeps: two sequential readers' windows and a few chunks.
