@@ -10,6 +10,7 @@ mod export;
 mod page;
 mod read;
 mod recording;
+mod stage_files;
 
 #[cfg(test)]
 mod model_tests;
@@ -22,6 +23,7 @@ use hs_output::report_page::Template;
 use hs_output::whole_file::{check_output, write_whole};
 
 pub use column::{Column, Number, Texts};
+pub use stage_files::{FileReads, ReadTotals, StageReads, TraceTotals, totals};
 
 use crate::read::Inputs;
 

@@ -23,9 +23,23 @@ pub(crate) struct Request {
     pub(crate) process: u32,
     /// Whether it is a further part of a request that is there already, with the same times.
     pub(crate) is_part: bool,
+    /// Its number in [`Recording::stage_files`].
+    pub(crate) stage_file: u32,
+}
+
+/// A stage of a start and a file: what requests are of. Each is empty where it is not known.
+#[derive(Clone, PartialEq, Eq, Hash, Debug, Default)]
+pub(crate) struct StageFile {
+    pub(crate) stage: String,
+    pub(crate) file: String,
 }
 
 impl Request {
+    /// What it is of, in its recording.
+    pub(crate) fn of<'a>(&self, recording: &'a Recording) -> &'a StageFile {
+        &recording.stage_files[self.stage_file as usize]
+    }
+
     pub(crate) const fn first_block(&self) -> u64 {
         self.bytes.offset / BLOCK_BYTES
     }
@@ -55,6 +69,8 @@ pub(crate) struct Recording {
     pub(crate) requests: Vec<Request>,
     pub(crate) processes: Vec<Process>,
     pub(crate) files: Vec<FileUse>,
+    /// What requests are of; the first is neither of a stage nor of a file.
+    pub(crate) stage_files: Vec<StageFile>,
     pub(crate) stages: Vec<Stage>,
     pub(crate) lives: Vec<Life>,
     pub(crate) cpu: Vec<CpuUse>,
@@ -76,6 +92,7 @@ impl Recording {
             requests: Vec::new(),
             processes: Vec::new(),
             files: Vec::new(),
+            stage_files: vec![StageFile::default()],
             stages: Vec::new(),
             lives: Vec::new(),
             cpu: Vec::new(),
@@ -97,6 +114,7 @@ impl Recording {
         let shift = |from: &mut f64, to: &mut f64| {
             (*from, *to) = ((*from - began_s).max(0.0), (*to - began_s).max(0.0));
         };
+        self.stages.iter_mut().for_each(|stage| shift(&mut stage.from_s, &mut stage.to_s));
         self.lives.iter_mut().for_each(|life| shift(&mut life.from_s, &mut life.to_s));
         self.cpu.iter_mut().for_each(|used| shift(&mut used.from_s, &mut used.to_s));
         let last = self.requests.iter().map(Request::ended).max();

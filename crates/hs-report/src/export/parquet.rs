@@ -26,6 +26,7 @@ const SCHEMA: &str = "message requests {
     required int64 service_ns;
     required int64 request;
     optional binary file (STRING);
+    optional binary stage (STRING);
 }";
 
 type Rows<'a> = SerializedRowGroupWriter<'a, Vec<u8>>;
@@ -48,9 +49,10 @@ fn write(rows: &mut Rows<'_>, recording: &Recording) -> anyhow::Result<()> {
     let requests = &recording.requests;
     let files = FileMap::new(&recording.files);
     let process = |request: &Request| &recording.processes[request.process as usize];
+    let known = |name: &str| Some(text(name)).filter(|_| !name.is_empty());
     let file = |request: &Request| {
-        let (file, _) = files.locate(Lba(request.first_block()))?;
-        Some(text(&file.path))
+        let found = || files.locate(Lba(request.first_block()));
+        known(&request.of(recording).file).or_else(|| found().map(|(file, _)| text(&file.path)))
     };
     let numbers = |value: fn(&Request) -> u64| requests.iter().map(move |it| Some(value(it) as i64));
     column::<ByteArrayType>(rows, requests.iter().map(|_| Some(text(&recording.name))))?;
@@ -70,7 +72,8 @@ fn write(rows: &mut Rows<'_>, recording: &Recording) -> anyhow::Result<()> {
             Some(request)
         }),
     )?;
-    optional::<ByteArrayType>(rows, requests.iter().map(file))
+    optional::<ByteArrayType>(rows, requests.iter().map(file))?;
+    optional::<ByteArrayType>(rows, requests.iter().map(|it| known(&it.of(recording).stage)))
 }
 
 fn text(text: &str) -> ByteArray {

@@ -7,7 +7,7 @@ use hs_units::{Lba, Nanos};
 use super::kind_name;
 use crate::recording::Recording;
 
-const HEADER: [&str; 11] = [
+const HEADER: [&str; 12] = [
     "input",
     "at_s",
     "process",
@@ -19,6 +19,7 @@ const HEADER: [&str; 11] = [
     "service_s",
     "request",
     "file",
+    "stage",
 ];
 
 /// All requests, with nanoseconds. `report` reads it again.
@@ -31,7 +32,8 @@ pub(crate) fn csv(recordings: &[Recording]) -> anyhow::Result<Vec<u8>> {
         for request in &recording.requests {
             number += u64::from(!request.is_part);
             let process = &recording.processes[request.process as usize];
-            let file = files.locate(Lba(request.first_block()));
+            let of = request.of(recording);
+            let file = files.locate(Lba(request.first_block())).filter(|_| of.file.is_empty());
             table.write_record([
                 recording.name.as_str(),
                 &seconds(request.at),
@@ -43,7 +45,8 @@ pub(crate) fn csv(recordings: &[Recording]) -> anyhow::Result<Vec<u8>> {
                 &seconds(request.queued),
                 &seconds(request.service),
                 &number.to_string(),
-                file.map_or("", |(file, _)| &file.path),
+                file.map_or(&of.file, |(file, _)| &file.path),
+                &of.stage,
             ])?;
         }
     }

@@ -7,7 +7,7 @@ use hs_trace::{BlockDigest, Profile, Read};
 use hs_units::{BlockRange, Lba, Nanos};
 use serde_json::Value;
 
-use crate::{Folder, TRACE};
+use crate::{Folder, STAGED, TRACE};
 
 /// The data in a page, and what is around it.
 fn data(page: &str) -> Value {
@@ -53,6 +53,41 @@ fn a_trace_with_hostile_names_is_shown_as_text() {
     assert_eq!(column(&requests["kind"]), [0, 0, 3, 1]);
     assert_eq!(requests["processes"][1]["name"], "q ü, \"</script><b>");
     assert_eq!(data["disks"][0]["blocks"], 3);
+}
+
+#[test]
+fn a_start_from_a_medium_has_stages_and_files() {
+    let data = page(&[("start.csv", STAGED.as_bytes()), ("a.csv", TRACE.as_bytes())]);
+    let input = &data["inputs"][0];
+    let stages: Vec<_> = input["stages"].as_array().expect("stages").iter().map(|of| &of["name"]).collect();
+    assert_eq!(stages, ["firmware", "boot loader"]);
+    assert_eq!(input["stages"][1]["to_s"], 3.0);
+    let texts = |value: &Value| -> Vec<String> { serde_json::from_slice(&column(value)).expect("texts") };
+    let of = &input["stage_files"];
+    assert_eq!(texts(&of["stages"]), ["firmware", "boot loader", "boot loader"]);
+    assert_eq!(texts(&of["files"]), ["/boot/b.img", "/k, \"1\"", ""]);
+    let bytes: Vec<f64> =
+        column(&of["bytes"]).as_chunks().0.iter().map(|it| f64::from_le_bytes(*it)).collect();
+    assert_eq!(bytes, [2048.0, 2048.0, 4096.0]);
+    // Both files lie in one block, which the map calls by the first of their names.
+    let files = &data["disks"][0]["files"];
+    assert_eq!((texts(&files["paths"]).len(), numbers(&files["runs"]["first"])), (2, vec![16]));
+    assert_eq!((&data["inputs"][1]["stage_files"], &data["disks"][1]["files"]), (&Value::Null, &Value::Null));
+}
+
+#[test]
+fn a_trace_says_what_each_stage_read() {
+    let folder = Folder::new();
+    let trace = folder.write("start.csv", STAGED);
+    let found = hs_report::totals(&trace).expect("a trace");
+    let loader = &found.stages[1];
+    assert_eq!((loader.stage.as_deref(), loader.totals.requests), (Some("boot loader"), 1));
+    assert_eq!((loader.totals.bytes, loader.totals.unique_blocks), (6144, 2));
+    assert_eq!((loader.totals.busy_s, loader.totals.bytes_per_s), (0.5, Some(12_288.0)));
+    assert_eq!((found.files.len(), found.ready_s), (3, Some(2.5)));
+    let summary = folder.write("run.json", r#"{"wall_s": 2, "medium": "hdd", "store_requests": 7}"#);
+    let error = hs_report::totals(&summary).expect_err("no requests").to_string();
+    assert!(error.contains("has no requests"), "{error}");
 }
 
 fn profile(reads: u64) -> Profile {
