@@ -186,7 +186,7 @@ from_s: number,
 to_s: number, };
 
 /**
- * What each stage of a start read of each file, in the order of the first request of each, in parallel columns.
+ * What each stage of a start read of each file, in the order of their first requests, in parallel columns.
  */
 export type StageFiles = { 
 /**

@@ -214,6 +214,7 @@ impl Server<'_> {
             ready_s: None,
             ended_s: began.elapsed().as_secs_f64(),
             stages: Vec::new(),
+            profile: None,
         };
         drop(served);
         drop(deadline);

@@ -99,6 +99,7 @@ pub fn run(args: &Reporting, quiet: bool) -> anyhow::Result<()> {
     for path in &args.inputs {
         inputs.add(path)?;
     }
+    inputs.align();
     let bytes = match format {
         Format::Html => {
             let template = Template::read(args.ui.as_deref(), WITHOUT_PAGE)?;

@@ -143,7 +143,7 @@ pub struct Stage {
     pub to_s: f64,
 }
 
-/// What each stage of a start read of each file, in the order of the first request of each, in parallel columns.
+/// What each stage of a start read of each file, in the order of their first requests, in parallel columns.
 #[derive(Clone, Debug, Serialize)]
 #[cfg_attr(test, derive(TS))]
 pub struct StageFiles {

@@ -75,7 +75,18 @@ pub(crate) struct Recording {
     pub(crate) lives: Vec<Life>,
     pub(crate) cpu: Vec<CpuUse>,
     pub(crate) summary: Option<Map<String, Value>>,
+    /// The profile that the guest recorded of itself meanwhile.
+    pub(crate) own_profile: Option<OwnProfile>,
     pub(crate) notes: Vec<String>,
+}
+
+/// A profile whose times count from some moment of another recording.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct OwnProfile {
+    pub(crate) disk_digest: Digest,
+    /// Its length, which tells it from others of this disk.
+    pub(crate) ended_s: f64,
+    pub(crate) from_s: f64,
 }
 
 impl Recording {
@@ -97,8 +108,20 @@ impl Recording {
             lives: Vec::new(),
             cpu: Vec::new(),
             summary: None,
+            own_profile: None,
             notes: Vec::new(),
         }
+    }
+
+    /// Begins later, by so much, on the time axis of another recording.
+    pub(crate) fn begin_at(&mut self, from_s: f64, of: &str) {
+        for request in &mut self.requests {
+            request.at += Nanos::from_secs_f64(from_s);
+        }
+        for time in [&mut self.ready_s, &mut self.ended_s].into_iter().flatten() {
+            *time += from_s;
+        }
+        self.notes.push(format!("It was recorded in the start of {of}, and times count from there."));
     }
 
     /// Sorts the requests of a trace by arrival, and notes what follows from them. Time begins with the

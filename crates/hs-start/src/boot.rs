@@ -342,8 +342,7 @@ pub fn boot(spec: &BootSpec) -> anyhow::Result<Booted> {
         if let (Some(save), Some(parts), Some(disk)) = (&spec.save, saved, served.image()) {
             save.save(&parts, disk.image())?;
         }
-        summary.wall_s = began.elapsed().as_secs_f64();
-        summary.peak_rss_bytes = peak_rss_bytes();
+        (summary.wall_s, summary.peak_rss_bytes) = (began.elapsed().as_secs_f64(), peak_rss_bytes());
         let medium = medium_reads.map(|reads| reads.of_start(spec, began, &summary.stages, ended));
         summary.medium_files = medium.as_ref().map(MediumStart::by_stage_and_file).unwrap_or_default();
         Ok(Booted { summary, ready, ended, lost, recorded, medium })

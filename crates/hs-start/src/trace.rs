@@ -1,5 +1,5 @@
-//! The requests of a start as CSV: reads of the kernel, and what was prefetched for them, or reads of the medium
-//! that firmware starts from; with the stages and the processes of the start, where they were seen.
+//! The requests of a start as CSV: reads of the kernel, and what was prefetched for them, or reads of the
+//! medium that firmware starts from; with the stages and the processes of the start, where they were seen.
 
 use std::fmt::Write as _;
 use std::path::{Path, PathBuf};
@@ -69,6 +69,19 @@ pub struct Traced {
     pub ended_s: f64,
     /// Its stages, where the console of a guest showed them.
     pub stages: Vec<StageSpan>,
+    /// The profile that a guest recorded of itself, meanwhile.
+    pub profile: Option<OwnProfile>,
+}
+
+/// Which profile a guest recorded of itself, and where it lies on the time axis of the whole start.
+#[derive(Clone, Copy, Debug)]
+pub struct OwnProfile {
+    /// The disk that it is of.
+    pub disk_digest: Digest,
+    /// Its own length, which tells it from others of this disk.
+    pub ended_s: f64,
+    /// Start → its first moment.
+    pub from_s: f64,
 }
 
 /// Writes the trace of a start.
@@ -136,6 +149,11 @@ impl<'a> Table<'a> {
             "medium": of.medium,
             "ready_s": of.ready_s,
             "ended_s": of.ended_s,
+            "profile": of.profile.as_ref().map(|own| json!({
+                "disk_digest": own.disk_digest.to_string(),
+                "ended_s": own.ended_s,
+                "from_s": own.from_s,
+            })),
         });
         let mut text = format!("# {head}\n{COLUMNS}\n");
         for StageSpan { name, from, to } in &of.stages {
@@ -224,6 +242,7 @@ mod tests {
             ready_s: Some(2.0),
             ended_s: 3.0,
             stages: vec![span("boot loader", 1_000_000_000, 3_000_000_000)],
+            profile: None,
         };
         let mut table = Table::new(&traced);
         let row = |at| Row {

@@ -24,7 +24,7 @@ use hs_start::open::open_image;
 use hs_start::record;
 use hs_start::start;
 use hs_start::summary::{FileReads, Summary};
-use hs_start::trace::{Traced, Tracer};
+use hs_start::trace::{OwnProfile, Traced, Tracer};
 
 /// What a boot or a resume gives out.
 #[derive(Serialize)]
@@ -50,13 +50,13 @@ pub(crate) fn run(args: &Boot, quiet: bool) -> anyhow::Result<()> {
         (spec.watch, spec.processes) = (Some(tracer.watch()), Some(tracer.processes()));
     }
     let traced = tracer.as_ref().map(|_| traced(&spec)).transpose()?;
-    let booted = match &args.record {
-        None if args.learn.learn => record::learn_boot(spec, &args.learn.folder()?)?,
-        None => boot::boot(&spec)?,
+    let (profile, booted) = match &args.record {
+        None if args.learn.learn => (None, record::learn_boot(spec, &args.learn.folder()?)?),
+        None => (None, boot::boot(&spec)?),
         Some(output) => {
             let (profile, booted) = record::boot(spec)?;
             write_whole(output, &profile.encode()?)?;
-            booted
+            (Some(profile), booted)
         }
     };
     if let (Some(tracer), Some(traced)) = (&tracer, traced) {
@@ -64,6 +64,11 @@ pub(crate) fn run(args: &Boot, quiet: bool) -> anyhow::Result<()> {
             ready_s: booted.summary.ready_s,
             ended_s: booted.ended.as_secs_f64(),
             stages: booted.stages(),
+            profile: profile.zip(booted.summary.recorded_from_s).map(|(profile, from_s)| OwnProfile {
+                disk_digest: profile.disk_digest,
+                ended_s: profile.ended.as_secs_f64(),
+                from_s,
+            }),
             ..traced
         };
         tracer.write(&traced, booted.medium.as_ref())?;
@@ -210,6 +215,7 @@ fn traced(spec: &BootSpec) -> anyhow::Result<Traced> {
         ready_s: None,
         ended_s: 0.0,
         stages: Vec::new(),
+        profile: None,
     })
 }
 

@@ -122,6 +122,7 @@ fn traced(start: &Start, started: &Started) -> anyhow::Result<Traced> {
         ready_s: started.summary.ready_s,
         ended_s: started.summary.wall_s,
         stages: Vec::new(),
+        profile: None,
     })
 }
 

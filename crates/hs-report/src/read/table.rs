@@ -10,7 +10,7 @@ use hs_units::{ByteRange, Nanos};
 use serde::Deserialize;
 
 use crate::model::{CpuUse, InputKind, Life, Process, RequestKind, Stage};
-use crate::recording::{MOST_REQUESTS, Recording, Request, StageFile};
+use crate::recording::{MOST_REQUESTS, OwnProfile, Recording, Request, StageFile};
 use crate::stage_files;
 
 /// So many processes are told apart; all others count as one.
@@ -24,8 +24,7 @@ const MOST_STAGES: usize = 64;
 const MOST_STAGE_BYTES: usize = 64;
 /// Pairs of a stage and a file: a medium has fewer files.
 const MOST_STAGE_FILES: usize = 100_000;
-/// The longest path: that of Linux.
-const MOST_PATH_BYTES: usize = 4096;
+const MOST_PATH_BYTES: usize = hs_trace::limits::MAX_PATH_BYTES as usize;
 
 struct Columns(HashMap<String, usize>);
 
@@ -134,6 +133,15 @@ struct StartLine {
     medium: Option<String>,
     ready_s: Option<f64>,
     ended_s: Option<f64>,
+    profile: Option<ProfileLine>,
+}
+
+/// Which profile was recorded meanwhile, and from when on.
+#[derive(Deserialize)]
+struct ProfileLine {
+    disk_digest: String,
+    ended_s: f64,
+    from_s: f64,
 }
 
 /// The longest such line: a command has at most as many bytes in a profile.
@@ -151,6 +159,13 @@ fn start_of(file: &mut impl BufRead) -> anyhow::Result<Option<StartLine>> {
 impl StartLine {
     fn describe(&self, recording: &mut Recording) {
         let seconds = |time: Option<f64>| time.filter(|time| (0.0..=4e9).contains(time));
+        recording.own_profile = self.profile.as_ref().and_then(|own| {
+            Some(OwnProfile {
+                disk_digest: own.disk_digest.parse().ok()?,
+                ended_s: own.ended_s,
+                from_s: seconds(Some(own.from_s))?,
+            })
+        });
         recording.disk_digest = self.disk_digest.as_ref().and_then(|digest| digest.parse().ok());
         recording.disk_bytes = self.disk_bytes.unwrap_or_default();
         recording.command.clone_from(&self.command);

@@ -116,6 +116,32 @@ fn profiles_of_one_disk_share_it() {
     assert_eq!((&data["inputs"][1]["requests"], &data["inputs"][1]["disk"]), (&Value::Null, &Value::from(0)));
 }
 
+/// On one time axis: a profile that a guest recorded of itself, and what was read before it began.
+#[test]
+fn a_profile_begins_where_its_trace_says() {
+    let [own, other] = [2, 3].map(|seconds| {
+        let profile = Profile { ended: Nanos(seconds * 1_000_000_000), ..profile(2) };
+        profile.encode().expect("a profile")
+    });
+    let line = format!(
+        "# {{\"profile\":{{\"disk_digest\":\"{}\",\"ended_s\":2.0,\"from_s\":40.5}},",
+        profile(1).disk_digest
+    );
+    let trace = STAGED.replacen("# {", &line, 1);
+    let data = page(&[("own.hsp", &own), ("other.hsp", &other), ("start.csv", trace.as_bytes())]);
+    let [own, other] = [0, 1].map(|number| &data["inputs"][number]);
+    assert_eq!((&own["ended_s"], &other["ended_s"]), (&42.5.into(), &3.0.into()));
+    assert_eq!(own["notes"][0], "It was recorded in the start of start.csv, and times count from there.");
+    let first = f64::from_le_bytes(column(&own["requests"]["at_s"])[..8].try_into().expect("a number"));
+    assert_eq!(first, 40.5);
+    // A line that says anything else moves nothing.
+    let odd = line.replace("40.5", "-1");
+    let trace = STAGED.replacen("# {", &odd, 1);
+    let own = profile(2).encode().expect("a profile");
+    let data = page(&[("own.hsp", &own), ("start.csv", trace.as_bytes())]);
+    assert_eq!(data["inputs"][0]["ended_s"], 2.0);
+}
+
 #[test]
 fn summaries_and_experiments() {
     let summary = br#"{"ready_s": 1.5, "wall_s": 2, "medium": "hdd", "store_requests": 7, "more": [1]}"#;

@@ -64,7 +64,7 @@ impl MediumReads {
         self.0.lock().ended = true;
     }
 
-    /// What was read in a start that began then, ended so long after, and whose console has shown these stages.
+    /// What was read in a start that began then, ended so long after, and whose console showed these stages.
     pub(super) fn of_start(
         &self,
         spec: &BootSpec,
