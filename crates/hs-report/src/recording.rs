@@ -1,6 +1,6 @@
 //! What the inputs become, and every format is written from.
 
-use hs_trace::FileUse;
+use hs_trace::{FileMap, FileUse};
 use hs_units::{BLOCK_BYTES, ByteRange, Digest, Nanos};
 use serde_json::{Map, Value};
 
@@ -110,6 +110,14 @@ impl Recording {
             summary: None,
             own_profile: None,
             notes: Vec::new(),
+        }
+    }
+
+    /// Where its files lie, for requests that do not say themselves what they are of.
+    pub(crate) fn file_map(&self) -> FileMap<'_> {
+        match self.stage_files.iter().all(|of| of.file.is_empty()) {
+            true => FileMap::new(&self.files),
+            false => FileMap::default(),
         }
     }
 

@@ -17,7 +17,7 @@ const BOOTABLE: u8 = 0x88;
 /// The sector of an image in its entry.
 const IMAGE_FIELD: std::ops::Range<usize> = 8..12;
 
-/// Where on a medium that `read` reads the images begin that firmware starts. Empty where no catalog is found.
+/// Where the images begin that firmware starts from a medium that `read` reads. Empty without a catalog.
 ///
 /// # Errors
 /// When the medium cannot be read.

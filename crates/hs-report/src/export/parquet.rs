@@ -3,7 +3,6 @@
 use std::sync::Arc;
 
 use anyhow::Context;
-use hs_trace::FileMap;
 use hs_units::Lba;
 use parquet::basic::Compression;
 use parquet::data_type::{ByteArray, ByteArrayType, DataType, Int64Type};
@@ -47,7 +46,7 @@ pub(crate) fn parquet(recordings: &[Recording]) -> anyhow::Result<Vec<u8>> {
 
 fn write(rows: &mut Rows<'_>, recording: &Recording) -> anyhow::Result<()> {
     let requests = &recording.requests;
-    let files = FileMap::new(&recording.files);
+    let files = recording.file_map();
     let process = |request: &Request| &recording.processes[request.process as usize];
     let known = |name: &str| Some(text(name)).filter(|_| !name.is_empty());
     let file = |request: &Request| {

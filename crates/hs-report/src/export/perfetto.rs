@@ -2,8 +2,10 @@
 //!
 //! Each input is a process; each of its processes has tracks, as many as it had requests in flight at once,
 //! so that requests that overlap lie side by side. A request is a slice with its queueing and its service
-//! inside, and with its stage and its files as annotations. Stages are slices of a track of their own. Messages
-//! and their numbers are those of protos/perfetto/trace/ in Perfetto's source, as far as they are used.
+//! inside, and with its stage and its files as annotations. Stages are slices of a track of their own.
+//!
+//! Messages and their numbers are those of protos/perfetto/trace/ in Perfetto's source, as far as they are
+//! used.
 
 use std::cmp::Reverse;
 use std::collections::{BTreeMap, BinaryHeap};

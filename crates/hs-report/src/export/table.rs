@@ -1,7 +1,6 @@
 //! CSV: a row for each request.
 
 use anyhow::Context;
-use hs_trace::FileMap;
 use hs_units::{Lba, Nanos};
 
 use super::kind_name;
@@ -27,13 +26,13 @@ pub(crate) fn csv(recordings: &[Recording]) -> anyhow::Result<Vec<u8>> {
     let mut table = csv::Writer::from_writer(Vec::new());
     table.write_record(HEADER)?;
     for recording in recordings {
-        let files = FileMap::new(&recording.files);
+        let files = recording.file_map();
         let mut number = 0;
         for request in &recording.requests {
             number += u64::from(!request.is_part);
             let process = &recording.processes[request.process as usize];
             let of = request.of(recording);
-            let file = files.locate(Lba(request.first_block())).filter(|_| of.file.is_empty());
+            let file = files.locate(Lba(request.first_block()));
             table.write_record([
                 recording.name.as_str(),
                 &seconds(request.at),

@@ -57,8 +57,8 @@ at_s,kind,offset,bytes,service_s,request,process,pid,parent,cpu_s,stage,file
 0.000000000,stage,,,1.000000000,,,,,,firmware,
 1.000000000,stage,,,2.000000000,,,,,,boot loader,
 0.500000000,demand,65536,2048,0.500000000,0,,,,,firmware,/boot/b.img
-1.500000000,demand,67584,2048,0.500000000,1,,,,,boot loader,\"/k, \"\"1\"\"\"
-1.500000000,demand,69632,4096,0.500000000,1,,,,,boot loader,
+1.500000000,demand,67584,4096,0.500000000,1,,,,,boot loader,\"/k, \"\"1\"\"\"
+1.500000000,demand,71680,2048,0.500000000,1,,,,,boot loader,
 ";
 
 #[test]
