@@ -1,4 +1,4 @@
-//! What firmware starts of a bootable ISO, as its boot catalog says (El Torito 1.0).
+//! What firmware itself reads of a bootable ISO: the boot catalog and the images in it (El Torito 1.0).
 //!
 //! The bytes may be hostile: two sectors are read of them.
 
@@ -17,11 +17,12 @@ const BOOTABLE: u8 = 0x88;
 /// The sector of an image in its entry.
 const IMAGE_FIELD: std::ops::Range<usize> = 8..12;
 
-/// Where the images begin that firmware starts from a medium that `read` reads. Empty without a catalog.
+/// Where the catalog begins on a medium that `read` reads, and each image that firmware can start. Empty
+/// without a catalog.
 ///
 /// # Errors
 /// When the medium cannot be read.
-pub(crate) fn boot_images(
+pub(crate) fn read_by_firmware(
     read: &mut dyn FnMut(u64, &mut [u8]) -> io::Result<()>,
     medium_bytes: u64,
 ) -> io::Result<Vec<u64>> {
@@ -42,7 +43,7 @@ pub(crate) fn boot_images(
         return Ok(Vec::new());
     }
     let entries = sector.chunks_exact(ENTRY_BYTES).filter(|entry| entry[0] == BOOTABLE);
-    Ok(entries.map(|entry| byte_of(&entry[IMAGE_FIELD])).collect())
+    Ok([catalog].into_iter().chain(entries.map(|entry| byte_of(&entry[IMAGE_FIELD]))).collect())
 }
 
 #[cfg(test)]
@@ -71,14 +72,14 @@ mod tests {
             into.copy_from_slice(&medium[at as usize..at as usize + into.len()]);
             Ok(())
         };
-        boot_images(&mut read, medium.len() as u64).expect("read")
+        read_by_firmware(&mut read, medium.len() as u64).expect("read")
     }
 
     #[test]
     fn images_of_all_platforms_are_found() {
         // A BIOS, a section of UEFI with one image, and one that is not to be started.
         let entries = [entry(1, 0), entry(BOOTABLE, 25), entry(0x91, 0), entry(BOOTABLE, 27), entry(0, 29)];
-        assert_eq!(found(20, &entries), [25 * 2048, 27 * 2048]);
+        assert_eq!(found(20, &entries), [20, 25, 27].map(|sector| sector * 2048));
     }
 
     #[test]

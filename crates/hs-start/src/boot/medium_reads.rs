@@ -23,7 +23,7 @@ use crate::summary::{FileReads, Stage};
 
 /// Reads beyond this are not counted.
 const MOST_READS: usize = 1 << 20;
-/// What reads before the kernel's first line: firmware, until a file is read that firmware does not start.
+/// What reads before the kernel's first line: firmware, until a file is read that firmware does not read.
 const FIRMWARE: &str = "firmware";
 const BOOT_LOADER: &str = "boot loader";
 /// A file's last sector comes with it, and so does the rest of the page in which it ends.
@@ -100,8 +100,8 @@ impl MediumReads {
 struct MediumFiles {
     /// By their places.
     files: Vec<FileExtent>,
-    /// Where what firmware starts begins.
-    boot_images: Vec<u64>,
+    /// Where the files begin that firmware itself reads.
+    of_firmware: Vec<u64>,
 }
 
 impl MediumFiles {
@@ -110,8 +110,8 @@ impl MediumFiles {
         // The length of a device is not in its metadata.
         let bytes = file.seek(SeekFrom::End(0)).context("look at the medium")?;
         let mut read = |at, into: &mut [u8]| -> io::Result<()> { file.read_exact_at(into, at) };
-        let boot_images = el_torito::boot_images(&mut read, bytes)?;
-        Ok(Self { files: iso_files::files(&mut read, bytes)?, boot_images })
+        let of_firmware = el_torito::read_by_firmware(&mut read, bytes)?;
+        Ok(Self { files: iso_files::files(&mut read, bytes)?, of_firmware })
     }
 
     /// The file in which a byte of the medium lies, and how far from there nothing changes. Where files
@@ -126,13 +126,13 @@ impl MediumFiles {
         }
     }
 
-    /// When a file was read first that firmware does not start itself.
+    /// When a file was read first that firmware does not read itself.
     fn boot_loader_from(&self, reads: &[MediumRead]) -> Option<Nanos> {
-        let is_started = |file: &FileExtent| {
-            self.boot_images.iter().any(|at| (file.bytes.offset..file.bytes.end()).contains(at))
+        let is_firmwares = |file: &FileExtent| {
+            self.of_firmware.iter().any(|at| (file.bytes.offset..file.bytes.end()).contains(at))
         };
         let is_loaders =
-            |read: &&MediumRead| self.at(read.bytes.offset).0.is_some_and(|file| !is_started(file));
+            |read: &&MediumRead| self.at(read.bytes.offset).0.is_some_and(|file| !is_firmwares(file));
         reads.iter().find(is_loaders).map(|read| read.at)
     }
 }
@@ -255,7 +255,7 @@ mod tests {
             file("/boot/vmlinuz", 8192, 5000),
             file("/root", 65536, 100_000),
         ];
-        let files = MediumFiles { files: listed.into(), boot_images: vec![4096] };
+        let files = MediumFiles { files: listed.into(), of_firmware: vec![4096] };
         let stage = |name, at_s| Stage { name, at_s, ..Stage::default() };
         let reads: Vec<_> = [
             (0.4, 0, 2048),
@@ -297,7 +297,7 @@ mod tests {
     fn a_read_has_a_part_for_each_file() {
         let listed = vec![file("/a", 4096, 100), file("/b", 6144, 3000), file("/in b", 8192, 10)];
         let start = MediumStart {
-            files: MediumFiles { files: listed, boot_images: Vec::new() },
+            files: MediumFiles { files: listed, of_firmware: Vec::new() },
             ..MediumStart::default()
         };
         let of = |offset, len| {
