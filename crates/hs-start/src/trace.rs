@@ -136,6 +136,8 @@ impl Tracer {
 struct Table<'a> {
     text: String,
     stages: &'a [StageSpan],
+    /// What runs a guest goes on for a while, to take its recording.
+    ended: Nanos,
     /// Rows of requests.
     requests: usize,
 }
@@ -160,7 +162,7 @@ impl<'a> Table<'a> {
             let (at, service) = (from.as_secs_f64(), to.saturating_sub(*from).as_secs_f64());
             let _ = writeln!(text, "{at:.9},stage,,,{service:.9},,,,,,{name},");
         }
-        Self { text, stages: &of.stages, requests: 0 }
+        Self { text, stages: &of.stages, ended: Nanos::from_secs_f64(of.ended_s), requests: 0 }
     }
 
     fn is_full(&self) -> bool {
@@ -191,14 +193,20 @@ impl<'a> Table<'a> {
 
     fn life(&mut self, life: &ProcessLife) {
         let ProcessLife { pid, parent, name, from, to, cpu } = life;
-        let (at, service, cpu) =
-            (from.as_secs_f64(), to.saturating_sub(*from).as_secs_f64(), cpu.as_secs_f64());
+        if *from > self.ended {
+            return;
+        }
+        let lived = (*to).min(self.ended).saturating_sub(*from);
+        let (at, service, cpu) = (from.as_secs_f64(), lived.as_secs_f64(), cpu.as_secs_f64());
         let name = name.replace('"', "\"\"");
         let _ = writeln!(self.text, "{at:.9},process,,,{service:.9},,\"{name}\",{pid},{parent},{cpu:.3},,");
     }
 
     fn cpu_use(&mut self, used: &CpuUse) {
         let CpuUse { from, span, cpu } = used;
+        if *from > self.ended {
+            return;
+        }
         let (at, service, cpu) = (from.as_secs_f64(), span.as_secs_f64(), cpu.as_secs_f64());
         let _ = writeln!(self.text, "{at:.9},cpu,,,{service:.9},,,,,{cpu:.3},,");
     }
@@ -263,6 +271,7 @@ mod tests {
             cpu: Nanos(0),
         });
         table.cpu_use(&CpuUse { from: Nanos(0), span: Nanos(1), cpu: Nanos(1) });
+        table.cpu_use(&CpuUse { from: Nanos(3_000_000_001), span: Nanos(1), cpu: Nanos(1) });
         let (head, rows) = table.text.split_once('\n').expect("a first line");
         assert!(head.starts_with("# {") && head.contains("\"disk_digest\":null"), "{head}");
         let expected = "at_s,kind,offset,bytes,service_s,request,process,pid,parent,cpu_s,stage,file\n\
@@ -277,7 +286,12 @@ mod tests {
     /// A medium may have names that make any number of rows large.
     #[test]
     fn a_table_is_bounded() {
-        let mut table = Table { text: String::new(), stages: &[], requests: limits::MAX_READS as usize - 1 };
+        let mut table = Table {
+            ended: Nanos::ZERO,
+            text: String::new(),
+            stages: &[],
+            requests: limits::MAX_READS as usize - 1,
+        };
         let row =
             Row { at: Nanos(0), kind: "demand", bytes: ByteRange::new(0, 1), service: Nanos(0), request: 0 };
         table.request(&row, None);
