@@ -9,14 +9,14 @@ import { latency } from "./views/latency";
 import { makeMap } from "./views/map";
 import { scatter } from "./views/scatter";
 import { seek } from "./views/seek";
-import { experiments, fairness, files, totals } from "./views/tables";
+import { experiments, fairness, files, stageFiles, totals } from "./views/tables";
 import { timeline } from "./views/timeline";
 
 export function start(root: HTMLElement, data: Data): void {
   const context = new Context(data);
   const views: View[] = [
     makeMap(context),
-    ...[seek, scatter, latency, timeline, totals, files, fairness, experiments].map((spec) =>
+    ...[seek, scatter, latency, timeline, totals, stageFiles, files, fairness, experiments].map((spec) =>
       makeView(spec, context),
     ),
   ];

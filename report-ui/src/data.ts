@@ -2,7 +2,7 @@
 import { decodeColumn, decodeTexts } from "./column";
 import type * as model from "./model";
 
-export const VERSION = 2;
+export const VERSION = 3;
 export const BLOCK_BYTES = 4096;
 
 export type Kind = model.RequestKind;
@@ -57,6 +57,18 @@ export interface Life {
   cpu: number | null;
 }
 
+/** What a stage of a start read of a file. Each is empty where it is not known. */
+export interface StageFile {
+  stage: string;
+  file: string;
+  first: number;
+  last: number;
+  requests: number;
+  bytes: number;
+  uniqueBlocks: number;
+  busy: number;
+}
+
 /** One input. */
 export interface Run {
   name: string;
@@ -70,6 +82,8 @@ export interface Run {
   span: number;
   requests: RequestTable | null;
   stages: model.Stage[];
+  /** In the order of the first request of each; empty where requests have no stages. */
+  stageFiles: StageFile[];
   lives: Life[];
   cpu: model.CpuUse[];
   summary: NonNullable<model.Input["summary"]> | null;
@@ -148,6 +162,7 @@ async function decodeInput(input: model.Input, disks: Disk[], processes: string[
     span,
     requests,
     stages: input.stages,
+    stageFiles: input.stage_files ? await decodeStageFiles(input.stage_files) : [],
     lives: input.lives.map((life) => ({
       process: processName(life.process),
       pid: life.process.pid,
@@ -160,6 +175,33 @@ async function decodeInput(input: model.Input, disks: Disk[], processes: string[
     summary: input.summary,
     notes: input.notes,
   };
+}
+
+async function decodeStageFiles(raw: model.StageFiles): Promise<StageFile[]> {
+  const [stages, files] = await Promise.all([decodeTexts(raw.stages), decodeTexts(raw.files)]);
+  const numbers = [raw.first_s, raw.last_s, raw.requests, raw.bytes, raw.unique_blocks, raw.busy_s];
+  const columns = await Promise.all(numbers.map((column) => decodeColumn(column, "f64")));
+  if ([files, ...columns].some((column) => column.length !== stages.length)) {
+    throw new Error("columns of stages and files differ in length");
+  }
+  const [first, last, requests, bytes, uniqueBlocks, busy] = columns as [
+    Float64Array,
+    Float64Array,
+    Float64Array,
+    Float64Array,
+    Float64Array,
+    Float64Array,
+  ];
+  return stages.map((stage, i) => ({
+    stage,
+    file: files[i]!,
+    first: first[i]!,
+    last: last[i]!,
+    requests: requests[i]!,
+    bytes: bytes[i]!,
+    uniqueBlocks: uniqueBlocks[i]!,
+    busy: busy[i]!,
+  }));
 }
 
 function processName(process: model.Process): string {

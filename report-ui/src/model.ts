@@ -148,6 +148,10 @@ requests: Requests | null,
  */
 stages: Array<Stage>, 
 /**
+ * What each stage read of each file; `null` where requests have no stages.
+ */
+stage_files: StageFiles | null, 
+/**
  * Processes that ran meanwhile, where the input says them.
  */
 lives: Array<Life>, 
@@ -180,6 +184,43 @@ from_s: number,
  * When it ended.
  */
 to_s: number, };
+
+/**
+ * What each stage of a start read of each file, in the order of their first requests, in parallel columns.
+ */
+export type StageFiles = { 
+/**
+ * The stages; empty where a request has none.
+ */
+stages: Texts, 
+/**
+ * The paths; empty for what lies in no file.
+ */
+files: Texts, 
+/**
+ * `f64`: when the first request came.
+ */
+first_s: Column, 
+/**
+ * `f64`: when the last one came.
+ */
+last_s: Column, 
+/**
+ * `f64`: how many there were.
+ */
+requests: Column, 
+/**
+ * `f64`: their bytes.
+ */
+bytes: Column, 
+/**
+ * `f64`: blocks, each once.
+ */
+unique_blocks: Column, 
+/**
+ * `f64`: the time in which at least one of them was served.
+ */
+busy_s: Column, };
 
 /**
  * A process that ran meanwhile.

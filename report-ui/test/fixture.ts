@@ -1,7 +1,7 @@
 /** Reports for tests and the benchmark, and pages that have them. */
 import { readFileSync, writeFileSync } from "node:fs";
 import { deflateSync } from "node:zlib";
-import type { Column, Input, Report } from "../src/model";
+import type { Column, Input, Report, Texts } from "../src/model";
 
 export function column(type: Column["type"], values: ArrayLike<number>): Column {
   const array = { u8: Uint8Array, u32: Uint32Array, f32: Float32Array, f64: Float64Array }[type].from(values);
@@ -17,6 +17,10 @@ function generator(seed: number): () => number {
     t = (t + Math.imul(t ^ (t >>> 7), 61 | t)) ^ t;
     return ((t ^ (t >>> 14)) >>> 0) / 4294967296;
   };
+}
+
+export function texts(values: string[]): Texts {
+  return { count: values.length, data: deflateSync(JSON.stringify(values)).toString("base64") };
 }
 
 export const HOSTILE = `<script>window.hacked=1</script><img src=x onerror="window.hacked=2">"' Ünïcødé 日本語 العربية`;
@@ -77,6 +81,16 @@ function input(
       ],
     },
     stages: [{ name: "open the image", from_s: 0, to_s: seconds * 0.1 }],
+    stage_files: {
+      stages: texts(["boot loader", "boot loader", HOSTILE]),
+      files: texts(["/boot/vmlinuz", "", `/${HOSTILE}`]),
+      first_s: column("f64", [0, 0.1, 0.2]),
+      last_s: column("f64", [0.1, 0.1, seconds]),
+      requests: column("f64", [3, 1, 7]),
+      bytes: column("f64", [3 * 2 ** 20, 2048, 8192]),
+      unique_blocks: column("f64", [768, 1, 1]),
+      busy_s: column("f64", [0.5, 0, 1]),
+    },
     lives: [
       { process: { name: "init", pid: 1 }, parent: 0, from_s: 0, to_s: seconds * 0.9, cpu_s: seconds * 0.2 },
       { process: { name: HOSTILE, pid: 77 }, parent: 1, from_s: seconds * 0.3, to_s: seconds, cpu_s: null },
@@ -98,7 +112,7 @@ export function report(counts: number[] = [1200, 4000], blocks = 60_000): Report
   });
   const quarter = Math.floor(blocks / 4);
   return {
-    version: 2,
+    version: 3,
     generator: "headstart test",
     disks: [
       {
@@ -108,10 +122,7 @@ export function report(counts: number[] = [1200, 4000], blocks = 60_000): Report
         hot: { runs: runs([0], [quarter]), chunk: column("u32", [0]), needed_s: column("f32", [0.5]) },
         zero: runs([3 * quarter], [quarter]),
         files: {
-          paths: {
-            count: 2,
-            data: deflateSync(JSON.stringify([`/${HOSTILE}`, "/usr/bin/node"])).toString("base64"),
-          },
+          paths: texts([`/${HOSTILE}`, "/usr/bin/node"]),
           runs: runs([0, quarter], [quarter, quarter]),
           path: column("u32", [0, 1]),
         },

@@ -155,6 +155,7 @@ const EXAMPLES: &[(&str, &[&str])] = &[
             "headstart inspect fast.hsi",
             "headstart inspect start.hsp --csv >reads.csv",
             "headstart inspect start.hsp --layers root.hsi",
+            "headstart inspect boot.csv   # of `boot live.iso --trace boot.csv`: stages and files",
         ],
     ),
     ("verify", &["headstart verify fast.hsi", "headstart verify disk.hsi --against disk.raw"]),

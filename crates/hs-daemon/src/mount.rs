@@ -207,17 +207,19 @@ impl Server<'_> {
             ended
         });
         let traced = Traced {
-            disk_digest: served.disk().image().disk_digest(),
+            disk_digest: Some(served.disk().image().disk_digest()),
             disk_bytes: served.disk().image().disk_bytes(),
             command: "mount".to_owned(),
             medium: args.medium.to_string(),
             ready_s: None,
             ended_s: began.elapsed().as_secs_f64(),
+            stages: Vec::new(),
+            profile: None,
         };
         drop(served);
         drop(deadline);
         // A trace of a day takes a while to write.
-        ended.and(tracer.map_or(Ok(()), |tracer| tracer.write(&traced)))
+        ended.and(tracer.map_or(Ok(()), |tracer| tracer.write(&traced, None)))
     }
 
     /// Traces from the beginning; a server that died has taken its trace along.

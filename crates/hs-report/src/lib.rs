@@ -10,6 +10,7 @@ mod export;
 mod page;
 mod read;
 mod recording;
+mod stage_files;
 
 #[cfg(test)]
 mod model_tests;
@@ -22,6 +23,7 @@ use hs_output::report_page::Template;
 use hs_output::whole_file::{check_output, write_whole};
 
 pub use column::{Column, Number, Texts};
+pub use stage_files::{FileReads, ReadTotals, StageReads, TraceTotals, totals};
 
 use crate::read::Inputs;
 
@@ -97,6 +99,7 @@ pub fn run(args: &Reporting, quiet: bool) -> anyhow::Result<()> {
     for path in &args.inputs {
         inputs.add(path)?;
     }
+    inputs.align();
     let bytes = match format {
         Format::Html => {
             let template = Template::read(args.ui.as_deref(), WITHOUT_PAGE)?;

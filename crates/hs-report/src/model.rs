@@ -10,7 +10,7 @@ use ts_rs::TS;
 use crate::column::{Column, Texts};
 
 /// The version of this model, which the page checks.
-pub const VERSION: u32 = 2;
+pub const VERSION: u32 = 3;
 
 /// Everything that the page shows.
 #[derive(Clone, Debug, Serialize)]
@@ -118,6 +118,8 @@ pub struct Input {
     pub requests: Option<Requests>,
     /// Parts of the time, in order, where the input says them.
     pub stages: Vec<Stage>,
+    /// What each stage read of each file; `null` where requests have no stages.
+    pub stage_files: Option<StageFiles>,
     /// Processes that ran meanwhile, where the input says them.
     pub lives: Vec<Life>,
     /// The time that they had a processor, all together, where the input says that.
@@ -139,6 +141,28 @@ pub struct Stage {
     pub from_s: f64,
     /// When it ended.
     pub to_s: f64,
+}
+
+/// What each stage of a start read of each file, in the order of their first requests, in parallel columns.
+#[derive(Clone, Debug, Serialize)]
+#[cfg_attr(test, derive(TS))]
+pub struct StageFiles {
+    /// The stages; empty where a request has none.
+    pub stages: Texts,
+    /// The paths; empty for what lies in no file.
+    pub files: Texts,
+    /// `f64`: when the first request came.
+    pub first_s: Column,
+    /// `f64`: when the last one came.
+    pub last_s: Column,
+    /// `f64`: how many there were.
+    pub requests: Column,
+    /// `f64`: their bytes.
+    pub bytes: Column,
+    /// `f64`: blocks, each once.
+    pub unique_blocks: Column,
+    /// `f64`: the time in which at least one of them was served.
+    pub busy_s: Column,
 }
 
 /// A process that ran meanwhile.

@@ -15,6 +15,7 @@ fn the_types_of_the_page_are_those_of_the_model() {
         model::InputKind,
         model::Input,
         model::Stage,
+        model::StageFiles,
         model::Life,
         model::CpuUse,
         model::Requests,

@@ -9,6 +9,7 @@ use crate::column::{Column, Texts};
 use crate::model::{Disk, Files, HotRegion, Input, InputKind, Report, RequestKind, Requests, Runs, VERSION};
 use crate::read::{ImageInput, Inputs};
 use crate::recording::{Recording, Request};
+use crate::stage_files;
 
 /// Kinds in the order of their numbers.
 const KINDS: [RequestKind; 5] = [
@@ -64,6 +65,7 @@ pub(crate) fn report(inputs: Inputs) -> Report {
 }
 
 fn input(recording: Recording, disk: Option<u32>) -> Input {
+    let stage_files = stage_files::columns(&recording);
     let mut notes = recording.notes;
     let requests = (!recording.requests.is_empty()).then(|| {
         let is_shown = |request: &&Request| request.bytes.end().div_ceil(BLOCK_BYTES) <= MOST_BLOCKS;
@@ -98,6 +100,7 @@ fn input(recording: Recording, disk: Option<u32>) -> Input {
         ended_s: recording.ended_s,
         requests,
         stages: recording.stages,
+        stage_files,
         lives: recording.lives,
         cpu: recording.cpu,
         summary: recording.summary,

@@ -13,8 +13,8 @@ use std::path::Path;
 use anyhow::{Context, bail};
 use hs_image::FileKind;
 
-use crate::model::Experiment;
-use crate::recording::Recording;
+use crate::model::{Experiment, InputKind};
+use crate::recording::{OwnProfile, Recording};
 
 pub(crate) use self::image::ImageInput;
 
@@ -46,6 +46,21 @@ impl Inputs {
             ),
         }
         Ok(())
+    }
+
+    /// Puts the profile that a guest recorded of itself on the time axis of its whole start.
+    pub(crate) fn align(&mut self) {
+        let known = |recording: &Recording| Some((recording.own_profile?, recording.name.clone()));
+        let own: Vec<_> = self.recordings.iter().filter_map(known).collect();
+        for profile in self.recordings.iter_mut().filter(|one| one.kind == InputKind::Profile) {
+            let is_own = |(own, _): &&(OwnProfile, String)| {
+                profile.disk_digest == Some(own.disk_digest)
+                    && profile.ended_s.is_some_and(|ended| (ended - own.ended_s).abs() < 1e-6)
+            };
+            if let Some((own, name)) = own.iter().find(is_own) {
+                profile.begin_at(own.from_s, name);
+            }
+        }
     }
 
     /// Reads an input that is text.

@@ -1,6 +1,6 @@
 //! What the inputs become, and every format is written from.
 
-use hs_trace::FileUse;
+use hs_trace::{FileMap, FileUse};
 use hs_units::{BLOCK_BYTES, ByteRange, Digest, Nanos};
 use serde_json::{Map, Value};
 
@@ -23,9 +23,23 @@ pub(crate) struct Request {
     pub(crate) process: u32,
     /// Whether it is a further part of a request that is there already, with the same times.
     pub(crate) is_part: bool,
+    /// Its number in [`Recording::stage_files`].
+    pub(crate) stage_file: u32,
+}
+
+/// A stage of a start and a file: what requests are of. Each is empty where it is not known.
+#[derive(Clone, PartialEq, Eq, Hash, Debug, Default)]
+pub(crate) struct StageFile {
+    pub(crate) stage: String,
+    pub(crate) file: String,
 }
 
 impl Request {
+    /// What it is of, in its recording.
+    pub(crate) fn of<'a>(&self, recording: &'a Recording) -> &'a StageFile {
+        &recording.stage_files[self.stage_file as usize]
+    }
+
     pub(crate) const fn first_block(&self) -> u64 {
         self.bytes.offset / BLOCK_BYTES
     }
@@ -55,11 +69,24 @@ pub(crate) struct Recording {
     pub(crate) requests: Vec<Request>,
     pub(crate) processes: Vec<Process>,
     pub(crate) files: Vec<FileUse>,
+    /// What requests are of; the first is neither of a stage nor of a file.
+    pub(crate) stage_files: Vec<StageFile>,
     pub(crate) stages: Vec<Stage>,
     pub(crate) lives: Vec<Life>,
     pub(crate) cpu: Vec<CpuUse>,
     pub(crate) summary: Option<Map<String, Value>>,
+    /// The profile that the guest recorded of itself meanwhile.
+    pub(crate) own_profile: Option<OwnProfile>,
     pub(crate) notes: Vec<String>,
+}
+
+/// A profile whose times count from some moment of another recording.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct OwnProfile {
+    pub(crate) disk_digest: Digest,
+    /// Its length, which tells it from others of this disk.
+    pub(crate) ended_s: f64,
+    pub(crate) from_s: f64,
 }
 
 impl Recording {
@@ -76,12 +103,33 @@ impl Recording {
             requests: Vec::new(),
             processes: Vec::new(),
             files: Vec::new(),
+            stage_files: vec![StageFile::default()],
             stages: Vec::new(),
             lives: Vec::new(),
             cpu: Vec::new(),
             summary: None,
+            own_profile: None,
             notes: Vec::new(),
         }
+    }
+
+    /// Where its files lie, for requests that do not say themselves what they are of.
+    pub(crate) fn file_map(&self) -> FileMap<'_> {
+        match self.stage_files.iter().all(|of| of.file.is_empty()) {
+            true => FileMap::new(&self.files),
+            false => FileMap::default(),
+        }
+    }
+
+    /// Begins later, by so much, on the time axis of another recording.
+    pub(crate) fn begin_at(&mut self, from_s: f64, of: &str) {
+        for request in &mut self.requests {
+            request.at += Nanos::from_secs_f64(from_s);
+        }
+        for time in [&mut self.ready_s, &mut self.ended_s].into_iter().flatten() {
+            *time += from_s;
+        }
+        self.notes.push(format!("It was recorded in the start of {of}, and times count from there."));
     }
 
     /// Sorts the requests of a trace by arrival, and notes what follows from them. Time begins with the
@@ -97,6 +145,7 @@ impl Recording {
         let shift = |from: &mut f64, to: &mut f64| {
             (*from, *to) = ((*from - began_s).max(0.0), (*to - began_s).max(0.0));
         };
+        self.stages.iter_mut().for_each(|stage| shift(&mut stage.from_s, &mut stage.to_s));
         self.lives.iter_mut().for_each(|life| shift(&mut life.from_s, &mut life.to_s));
         self.cpu.iter_mut().for_each(|used| shift(&mut used.from_s, &mut used.to_s));
         let last = self.requests.iter().map(Request::ended).max();

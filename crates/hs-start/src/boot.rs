@@ -44,7 +44,7 @@ use hs_serve::FileAccess;
 use hs_serve::{ServeConfig, ServedDisk};
 use hs_store::Snapshot;
 use hs_trace::Profile;
-use hs_units::ByteSize;
+use hs_units::{ByteSize, Nanos};
 use rustix::mount::MountFlags;
 
 use crate::guest_processes::GuestProcesses;
@@ -55,6 +55,7 @@ use crate::medium::{self, Damage};
 use crate::on_medium::OnMedium;
 use crate::process_log::{Looking, ProcessLog};
 use crate::remote::places_here;
+use crate::stage_spans::{StageSpan, spans};
 use crate::start;
 use crate::summary::{Stage, Summary};
 use hs_service::ending::{Deadline, Guard};
@@ -66,6 +67,7 @@ pub use self::consoles::Log;
 pub use self::guest_read_ahead::GuestReadAhead;
 pub use self::identity::{identify, is_image};
 use self::medium_reads::MediumReads;
+pub use self::medium_reads::{MediumRead, MediumStart};
 pub use self::nbd_disk::NbdDisk;
 use self::own_recording::OwnRecording;
 use self::qemu::OnQemu;
@@ -208,7 +210,7 @@ pub struct BootSpec {
 
 impl BootSpec {
     /// Whether firmware starts the guest from a medium.
-    pub(crate) const fn starts_from_medium(&self) -> bool {
+    pub const fn starts_from_medium(&self) -> bool {
         matches!(self.vmm, Vmm::Qemu(QemuSpec { kernel: KernelOf::Medium { .. }, .. }))
     }
 
@@ -237,10 +239,25 @@ pub struct Booted {
     pub summary: Summary,
     /// Start → ready.
     pub ready: Duration,
+    /// Start → the end of what is recorded and traced of it.
+    pub ended: Nanos,
     /// The message about reads that could not be answered.
     pub lost: Option<String>,
     /// The profile of a guest that has recorded itself, and when it began to, from the start on.
     pub recorded: Option<(Duration, Profile)>,
+    /// What was read of the medium that firmware started the guest from.
+    pub medium: Option<MediumStart>,
+}
+
+impl Booted {
+    /// Its stages, those before the kernel included where they are known.
+    #[must_use]
+    pub fn stages(&self) -> Vec<StageSpan> {
+        match &self.medium {
+            Some(medium) => medium.stages.clone(),
+            None => spans(&[], &self.summary.stages, self.ended),
+        }
+    }
 }
 
 /// Boots the guest, and takes everything down again. Call `hs_linux::rootenv::enter_private_mounts` once
@@ -304,8 +321,9 @@ pub fn boot(spec: &BootSpec) -> anyhow::Result<Booted> {
             served.fill(spec, &mut summary);
             guest.go_on(spec.grace)?;
             medium_reads.iter().for_each(MediumReads::end);
+            let ended = Nanos::from(began.elapsed());
             let recorded = recording.map(|own| own.finish(&mut guest, (began, ready))).transpose()?;
-            Ok((ready, machine.save(&mut guest)?, recorded))
+            Ok((ready, ended, machine.save(&mut guest)?, recorded))
         })();
         let lost = served.image().and_then(|disk| on_medium.lost(disk));
         summary.end_reason = served.end_reason();
@@ -319,15 +337,15 @@ pub fn boot(spec: &BootSpec) -> anyhow::Result<Booted> {
         if let (Some(watching), Some(log)) = (watching, &spec.processes) {
             watching.end(log);
         }
-        let (ready, saved, recorded) = went
+        let (ready, ended, saved, recorded) = went
             .map_err(|error| explain(&error, lost.clone().or_else(|| on_medium.trouble()), &guest, &log))?;
         if let (Some(save), Some(parts), Some(disk)) = (&spec.save, saved, served.image()) {
             save.save(&parts, disk.image())?;
         }
-        summary.wall_s = began.elapsed().as_secs_f64();
-        summary.peak_rss_bytes = peak_rss_bytes();
-        medium_reads.iter().for_each(|reads| reads.fill(spec, began, &mut summary));
-        Ok(Booted { summary, ready, lost, recorded })
+        (summary.wall_s, summary.peak_rss_bytes) = (began.elapsed().as_secs_f64(), peak_rss_bytes());
+        let medium = medium_reads.map(|reads| reads.of_start(spec, began, &summary.stages, ended));
+        summary.medium_files = medium.as_ref().map(MediumStart::by_stage_and_file).unwrap_or_default();
+        Ok(Booted { summary, ready, ended, lost, recorded, medium })
     })();
     let _deadline = Deadline::unhurried(served.abort().into_iter().collect());
     served.close();

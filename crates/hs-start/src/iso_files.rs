@@ -7,7 +7,8 @@ use std::io;
 
 use hs_units::ByteRange;
 
-const SECTOR_BYTES: u64 = 2048;
+/// A sector.
+pub(crate) const SECTOR_BYTES: u64 = 2048;
 /// The sector of the primary volume descriptor, and the root's directory record in it (8.4).
 const DESCRIPTOR_SECTOR: u64 = 16;
 const ROOT_RECORD: std::ops::Range<usize> = 156..190;

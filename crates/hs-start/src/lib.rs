@@ -9,7 +9,7 @@
 //! - [`record`], [`fit`]: profiles of both, and on other disks.
 //! - [`recording_line`]: how a machine that records its own start gives the profile away.
 //! - [`learned`]: profiles that starts keep for the next one.
-//! - [`trace`], [`process_log`]: requests and processes of a start, for reports.
+//! - [`trace`], [`process_log`], [`stage_spans`]: requests, processes and stages of a start, for reports.
 //! - [`progress`]: how far long work has come.
 //! - [`summary`]: the figures of both.
 //! - [`pinned`], [`server_files`]: what a server of images keeps and opens.
@@ -19,6 +19,7 @@ mod base;
 pub mod boot;
 pub mod cache;
 pub mod channel;
+mod el_torito;
 pub mod environment;
 pub mod fit;
 mod guest_processes;
@@ -38,6 +39,7 @@ pub mod record;
 pub mod recording_line;
 pub mod remote;
 pub mod server_files;
+pub mod stage_spans;
 pub mod start;
 pub mod summary;
 pub mod trace;

@@ -42,7 +42,8 @@ impl Stage {
 /// begins.
 #[derive(Clone, Debug, Default, Serialize)]
 pub struct FileReads {
-    /// `firmware` before the kernel's first line: firmware and boot loader. Then as [`Stage::name`].
+    /// `firmware`; `boot loader` from the first read of a file that firmware does not read itself; from the
+    /// kernel's first line on as [`Stage::name`].
     pub stage: &'static str,
     /// The file; `None` for directories, and for what lies in no file.
     pub file: Option<String>,

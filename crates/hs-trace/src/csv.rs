@@ -38,7 +38,9 @@ impl core::fmt::Display for Seconds {
     }
 }
 
-fn quoted(field: &str) -> std::borrow::Cow<'_, str> {
+/// A text as a field of a table, quoted where RFC 4180 says so.
+#[must_use]
+pub fn quoted(field: &str) -> std::borrow::Cow<'_, str> {
     if field.contains(['"', ',', '\n', '\r']) {
         format!("\"{}\"", field.replace('"', "\"\"")).into()
     } else {

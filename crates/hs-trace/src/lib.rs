@@ -31,6 +31,7 @@ mod tests;
 pub use block_events::{BlockEvents, ServedRequest};
 pub use block_log::{BlockLog, BlockLogError, BlockLogFault, BlockLogKind, BlockRequest};
 pub use block_set::BlockSet;
+pub use csv::quoted;
 pub use error::{FileFault, Limit, ReadFault, Section, Syntax, TraceError};
 pub use file_map::{FileMap, FilePiece};
 pub use profile::{BlockDigest, FileRun, FileUse, Profile, Read, ReadAhead};

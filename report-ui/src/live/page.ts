@@ -244,6 +244,7 @@ function dataOf(feed: Feed | null): Data {
     span: 0,
     requests: null,
     stages: [],
+    stageFiles: [],
     lives: [],
     cpu: [],
     summary: null,

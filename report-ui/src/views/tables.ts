@@ -1,6 +1,6 @@
 /** Views that are tables: totals, files, fairness, experiments. */
 import type { Context } from "../context";
-import { DEMAND, findRun, KINDS, type Run } from "../data";
+import { BLOCK_BYTES, DEMAND, findRun, KINDS, type Run } from "../data";
 import { h, table } from "../dom";
 import type { Made, ViewSpec } from "../section";
 import { duration, jain, shares } from "../stats";
@@ -148,6 +148,50 @@ function filesOf(context: Context, run: Run): Map<string, FileTotal> {
   for (const [key, own] of totals) found.set(paths[key] ?? "(metadata, or no known file)", own);
   return found;
 }
+
+export const stageFiles: ViewSpec = {
+  id: "stages",
+  title: "Files by stage",
+  about:
+    "What each stage of a boot read of which file, in the order in which that began; of the whole start, " +
+    "whatever is filtered. The rate is of the time in which the medium served these requests.",
+  options: {
+    most: {
+      label: "Show",
+      choices: [
+        ["50", "50 rows"],
+        ["500", "500 rows"],
+      ],
+    },
+  },
+  make: (context, _width, options) => {
+    const runs = context.runs.filter((run) => run.stageFiles.length > 0);
+    if (runs.length === 0)
+      return "No input has requests with stages: the trace of `headstart boot` has them.";
+    const data: text.CellValue[][] = [];
+    const below = runs.map((run) => {
+      const name = context.nameOf(run);
+      for (const { stage, file, first, last, requests, bytes, uniqueBlocks, busy } of run.stageFiles)
+        data.push([name, stage, file, first, last, requests, bytes, uniqueBlocks, busy]);
+      const rows = run.stageFiles.slice(0, Number(options.most)).map((of) => {
+        const file = of.file === "" ? "(in no file)" : of.file;
+        return [
+          of.stage === "" ? "–" : of.stage,
+          h("span", { class: "path", title: file }, file),
+          text.seconds(of.first),
+          text.seconds(of.last),
+          text.count(of.requests),
+          text.bytes(of.bytes),
+          text.bytes(of.uniqueBlocks * BLOCK_BYTES),
+          of.busy > 0 ? `${text.bytes(of.bytes / of.busy)}/s` : "–",
+        ];
+      });
+      return table(name, ["Stage", "Path", "From", "To", "Requests", "Bytes", "Once", "Rate"], rows, 2);
+    });
+    const columns = ["input", "stage", "file", "first_s", "last_s", "requests", "bytes"];
+    return made(below, [...columns, "unique_blocks", "busy_s"], data);
+  },
+};
 
 function meter(share: number): HTMLElement {
   const bar = h("span", { class: "bar" });

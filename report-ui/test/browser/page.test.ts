@@ -17,7 +17,18 @@ beforeAll(async () => {
 });
 afterAll(() => browser.close());
 
-const VIEWS = ["map", "seek", "steps", "latency", "timeline", "totals", "files", "fairness", "experiments"];
+const VIEWS = [
+  "map",
+  "seek",
+  "steps",
+  "latency",
+  "timeline",
+  "totals",
+  "stages",
+  "files",
+  "fairness",
+  "experiments",
+];
 
 test("all views are drawn without errors, and names are only text", async () => {
   expect(await page.$$eval("section[data-drawn]", (all) => all.map((each) => each.id))).toEqual(VIEWS);
@@ -27,6 +38,9 @@ test("all views are drawn without errors, and names are only text", async () => 
   expect(await page.$eval("#files", (element) => element.textContent)).toContain(
     "<script>window.hacked=1</script>",
   );
+  const byStage = await page.$eval("#stages", (element) => element.textContent);
+  for (const part of ["/boot/vmlinuz", "boot loader", "(in no file)", "6.00 MiB/s"])
+    expect(byStage).toContain(part);
   expect(await page.$$eval("section .empty", (all) => all.map((each) => each.textContent))).toEqual([]);
 });
 

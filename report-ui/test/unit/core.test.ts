@@ -25,16 +25,22 @@ describe("decode", () => {
     await expect(decodeColumn({ ...good, data: "AAAA" }, "u32")).rejects.toThrow();
   });
   test("a newer version and unknown processes are refused", async () => {
-    await expect(decodeReport({ ...report([3]), version: 3 })).rejects.toThrow("version 3");
+    await expect(decodeReport({ ...report([3]), version: 4 })).rejects.toThrow("version 4");
     const bad = report([3]);
     bad.inputs[0]!.requests!.processes = [];
     await expect(decodeReport(bad)).rejects.toThrow("unknown");
+    const short = report([3]);
+    short.inputs[0]!.stage_files!.bytes = column("f64", [1]);
+    await expect(decodeReport(short)).rejects.toThrow("differ in length");
   });
   test("inputs share the names of processes, and blocks know their files", async () => {
     const data = await decodeReport(report([300, 300]));
     expect(data.processes).toEqual(["init (1)", `${HOSTILE} (77)`, "(not known)"]);
     const disk = data.runs[0]!.disk!;
     expect(fileOf(disk, 20_000)).toBe("/usr/bin/node");
+    const [first, , last] = data.runs[0]!.stageFiles;
+    expect([first!.stage, first!.requests, first!.bytes]).toEqual(["boot loader", 3, 3 * 2 ** 20]);
+    expect([last!.stage, last!.file, last!.uniqueBlocks]).toEqual([HOSTILE, `/${HOSTILE}`, 1]);
     expect(fileOf(disk, 59_000)).toBeNull();
     expect(findRun({ first: Uint32Array.of(5), count: Uint32Array.of(2) }, 7)).toBe(-1);
   });

@@ -101,8 +101,9 @@ pub(crate) struct Boot {
     /// prefetch off. A guest that boots from an ISO of `headstart iso` records itself.
     #[arg(long, value_name = "P", conflicts_with = "learn")]
     pub record: Option<PathBuf>,
-    /// Write the guest's reads, what was prefetched, and the guest's processes to FILE as CSV, for `headstart
-    /// report`.
+    /// Write the guest's reads, what was prefetched, its stages and its processes to FILE as CSV, for
+    /// `headstart report` and `headstart inspect`. Of an ISO: the reads of the medium, each with its file and
+    /// its stage.
     #[arg(long, value_name = "FILE", hide_short_help = true)]
     pub trace: Option<PathBuf>,
     /// Save the guest when it is ready into FILE, a snapshot from which `resume` lets it go on. QEMU only.

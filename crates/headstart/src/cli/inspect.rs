@@ -7,7 +7,7 @@ use clap::Args;
 use super::image::ImageArg;
 
 /// The help of the file.
-const FILE: &str = "An image (file or address, as for `run`) or a profile";
+const FILE: &str = "An image (file or address, as for `run`), a profile, or the trace of a start (CSV)";
 
 /// Flags of `headstart inspect`.
 #[derive(Debug, Args)]

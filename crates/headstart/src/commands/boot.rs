@@ -1,9 +1,11 @@
 //! `headstart boot`
 
+use std::fs::File;
+use std::io::{Seek, SeekFrom};
 use std::path::Path;
 use std::sync::Arc;
 
-use anyhow::bail;
+use anyhow::{Context, bail};
 use hs_linux::fsmount::FileSystem;
 use hs_resume::save::Saver;
 use hs_serve::Prefetching;
@@ -22,7 +24,7 @@ use hs_start::open::open_image;
 use hs_start::record;
 use hs_start::start;
 use hs_start::summary::{FileReads, Summary};
-use hs_start::trace::{Traced, Tracer};
+use hs_start::trace::{OwnProfile, Traced, Tracer};
 
 /// What a boot or a resume gives out.
 #[derive(Serialize)]
@@ -48,21 +50,28 @@ pub(crate) fn run(args: &Boot, quiet: bool) -> anyhow::Result<()> {
         (spec.watch, spec.processes) = (Some(tracer.watch()), Some(tracer.processes()));
     }
     let traced = tracer.as_ref().map(|_| traced(&spec)).transpose()?;
-    let booted = match &args.record {
-        None if args.learn.learn => record::learn_boot(spec, &args.learn.folder()?)?,
-        None => boot::boot(&spec)?,
+    let (profile, booted) = match &args.record {
+        None if args.learn.learn => (None, record::learn_boot(spec, &args.learn.folder()?)?),
+        None => (None, boot::boot(&spec)?),
         Some(output) => {
             let (profile, booted) = record::boot(spec)?;
             write_whole(output, &profile.encode()?)?;
-            booted
+            (Some(profile), booted)
         }
     };
     if let (Some(tracer), Some(traced)) = (&tracer, traced) {
-        tracer.write(&Traced {
+        let traced = Traced {
             ready_s: booted.summary.ready_s,
-            ended_s: booted.summary.wall_s,
+            ended_s: booted.ended.as_secs_f64(),
+            stages: booted.stages(),
+            profile: profile.zip(booted.summary.recorded_from_s).map(|(profile, from_s)| OwnProfile {
+                disk_digest: profile.disk_digest,
+                ended_s: profile.ended.as_secs_f64(),
+                from_s,
+            }),
             ..traced
-        })?;
+        };
+        tracer.write(&traced, booted.medium.as_ref())?;
     }
     let profile = args.record.as_ref().map(|output| output.display().to_string());
     let snapshot = args.snapshot_out.as_ref().map(|output| output.display().to_string());
@@ -106,13 +115,12 @@ fn medium_files(reads: &[FileReads]) -> impl std::fmt::Display {
     let header = ["file", "stage", "from, s", "to, s", "requests", "bytes", "seeks"];
     let mut table = show::table(&header);
     for of in reads.iter().take(MOST_FILES_SHOWN) {
-        let stage = if of.stage == "firmware" { "firmware, boot loader" } else { of.stage };
         let file = of.file.as_deref().unwrap_or("(in no file)");
         let [from, to] = [of.first_s, of.last_s].map(|at_s| format!("{at_s:.2}"));
         let bytes = ByteSize(of.bytes).to_string();
         let (requests, seeks) = (of.requests.to_string(), of.seeks.to_string());
         let file = Printable(file).to_string();
-        table.add_row([&file, stage, &from, &to, &requests, &bytes, &seeks]);
+        table.add_row([&file, of.stage, &from, &to, &requests, &bytes, &seeks]);
     }
     table
 }
@@ -188,15 +196,26 @@ pub(crate) fn spec(args: &Boot, is_recorded: bool) -> anyhow::Result<BootSpec> {
 
 /// What the trace of this boot is of, before it has begun.
 fn traced(spec: &BootSpec) -> anyhow::Result<Traced> {
-    let BootDisk::Image(image, _) = &spec.disk else { bail!("--trace is of boots from an image") };
-    let image = open_image(&**image)?;
+    let (disk_digest, disk_bytes) = match &spec.disk {
+        BootDisk::Image(image, _) => {
+            let image = open_image(&**image)?;
+            (Some(image.disk_digest()), image.disk_bytes())
+        }
+        BootDisk::Raw(path) if spec.starts_from_medium() => {
+            let bytes = File::open(path).and_then(|mut medium| medium.seek(SeekFrom::End(0)));
+            (None, bytes.with_context(|| format!("open {}", path.display()))?)
+        }
+        BootDisk::Raw(_) => bail!("--trace is of boots from an image or a bootable ISO"),
+    };
     Ok(Traced {
-        disk_digest: image.disk_digest(),
-        disk_bytes: image.disk_bytes(),
+        disk_digest,
+        disk_bytes,
         command: format!("boot --vmm {}", spec.vmm.as_str()),
         medium: spec.medium.to_string(),
         ready_s: None,
         ended_s: 0.0,
+        stages: Vec::new(),
+        profile: None,
     })
 }
 

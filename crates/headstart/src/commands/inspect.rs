@@ -1,6 +1,7 @@
 //! `headstart inspect`
 
 mod layers;
+mod trace;
 
 use std::fs::File;
 use std::io::Write;
@@ -29,6 +30,11 @@ pub(crate) fn run(args: &Inspect) -> anyhow::Result<()> {
     let kind = file_kind(&file).with_context(|| format!("read {}", args.file.display()))?;
     match kind {
         FileKind::Profile => profile(args, path),
+        FileKind::Text if args.csv || args.layers.is_some() => bail!(
+            "--csv and --layers print the reads of a profile; without them, what a trace says of stages and files \
+             is printed"
+        ),
+        FileKind::Text => trace::run(path, args.json),
         _ if args.csv || args.layers.is_some() => {
             bail!("--csv and --layers print the reads of a profile; {} is {kind}", args.file.display())
         }

@@ -87,7 +87,7 @@ pub(crate) fn run(args: &Run, quiet: bool) -> anyhow::Result<i32> {
         false => start::start(&start)?,
     };
     if let Some(tracer) = &tracer {
-        tracer.write(&traced(&start, &started)?)?;
+        tracer.write(&traced(&start, &started)?, None)?;
     }
     if let Some(path) = &args.json {
         let text = serde_json::to_string_pretty(&started.summary)?;
@@ -115,12 +115,14 @@ fn traced(start: &Start, started: &Started) -> anyhow::Result<Traced> {
     let Disk::Image { image, .. } = &start.disk else { bail!("--trace is of starts from an image") };
     let image = open_image(image.as_ref())?;
     Ok(Traced {
-        disk_digest: image.disk_digest(),
+        disk_digest: Some(image.disk_digest()),
         disk_bytes: image.disk_bytes(),
         command: command_line(start),
         medium: start.medium.to_string(),
         ready_s: started.summary.ready_s,
         ended_s: started.summary.wall_s,
+        stages: Vec::new(),
+        profile: None,
     })
 }
 

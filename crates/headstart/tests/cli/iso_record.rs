@@ -4,6 +4,7 @@
 use std::fs;
 
 use rustix::process::Signal;
+use serde_json::Value;
 
 use crate::boots::{assert_nothing_is_in_tmp, assert_nothing_is_left_after, boot, kept_console};
 use crate::live::live;
@@ -71,8 +72,9 @@ fn a_medium_that_boots_a_debian_is_recorded_by_one_command() {
     let scene = scene();
     let (iso, profile, fast) = (live.file("bios.iso"), scene.arg("boot.hsp"), scene.arg("fast.hsi"));
     let before = fs::metadata(&iso).and_then(|file| file.modified()).expect("a medium");
+    let trace = scene.arg("boot.csv");
     let flags = ["--vmm", "qemu", "--accel", "tcg", "--ready-timeout", "400", "--json", "--record", &profile];
-    let summary = boot(&scene, &iso, &flags).ok().json();
+    let summary = boot(&scene, &iso, &[&flags[..], &["--trace", &trace]].concat()).ok().json();
     assert_eq!(summary["profile"], profile.as_str());
     assert!(summary["stages"][0]["name"] == "kernel", "{summary}");
     // Firmware and boot loader read the kernel, and what comes after them the image, on one time axis.
@@ -81,12 +83,14 @@ fn a_medium_that_boots_a_debian_is_recorded_by_one_command() {
         let of = files.iter().find(|of| of["stage"] == stage && of["file"] == file);
         of.unwrap_or_else(|| panic!("no {stage} {file}: {summary}"))
     };
-    let kernel = at("firmware", "/boot/vmlinuz");
+    let kernel = at("boot loader", "/boot/vmlinuz");
+    assert_eq!(files[0]["stage"], "firmware", "{summary}");
     // A request counts for the file in which it begins.
     let kernel_bytes = fs::metadata(live.file("vmlinuz")).expect("a kernel").len() - 4096;
     assert!(kernel["bytes"].as_u64() >= Some(kernel_bytes), "{kernel}");
     assert!(kernel["last_s"].as_f64() <= at("init", "/headstart/root.hsi")["first_s"].as_f64(), "{summary}");
     assert!(kernel["last_s"].as_f64() < summary["recorded_from_s"].as_f64(), "{summary}");
+    assert_trace_agrees(&scene, &trace, &profile, &summary);
     // It was told where, by the machine alone: the medium's command line has no such word.
     let recorded = run(["inspect", &profile, "--json"]).ok().json();
     assert!(recorded["reads"].as_u64() > Some(500) && recorded["files"].as_u64() > Some(50), "{recorded}");
@@ -98,6 +102,42 @@ fn a_medium_that_boots_a_debian_is_recorded_by_one_command() {
     assert!(made["hints"].as_u64() > Some(0), "{made}");
     scene.wait_until_clean();
     assert_nothing_is_in_tmp(&scene);
+}
+
+/// The trace of that start has what the summary has, and shows it with the profile on one time axis.
+fn assert_trace_agrees(scene: &Scene, trace: &str, profile: &str, summary: &Value) {
+    let text = fs::read_to_string(trace).expect("a trace");
+    let columns = text.lines().nth(1).expect("columns");
+    assert!(columns.ends_with(",stage,file"), "{columns}");
+    for row in [",stage,,,", ",demand,"] {
+        assert!(text.lines().any(|line| line.contains(row)), "{row}: {columns}");
+    }
+    let read =
+        text.lines().find(|line| line.ends_with(",boot loader,/boot/vmlinuz")).expect("the kernel is read");
+    assert!(read.contains(",demand,"), "{read}");
+    let totals = run(["inspect", trace, "--json"]).ok().json();
+    assert_eq!((&totals["kind"], &totals["ready_s"]), (&"trace".into(), &summary["ready_s"]), "{totals}");
+    let stages = totals["stages"].as_array().expect("a list").iter().filter_map(|of| of["stage"].as_str());
+    // What the kernel itself reads of a drive that it finds is its own affair.
+    let stages: Vec<&str> = stages.filter(|name| *name != "kernel").collect();
+    assert_eq!(stages, ["firmware", "boot loader", "initramfs", "init"], "{totals}");
+    let of_loader = |totals: &Value, key: &str| {
+        let files = totals[key].as_array().expect("a list").iter();
+        let own = files.filter(|of| of["stage"] == "boot loader");
+        own.filter_map(|of| of["bytes"].as_u64()).sum::<u64>()
+    };
+    assert_eq!(of_loader(&totals, "files"), of_loader(summary, "medium_files"));
+    let report = scene.arg("boot.json");
+    run(["report", trace, profile, "-o", &report]).ok();
+    let data: Value = serde_json::from_slice(&fs::read(&report).expect("a report")).expect("JSON");
+    let [medium, root] = [0, 1].map(|number| &data["inputs"][number]);
+    let names: Vec<&str> =
+        medium["stages"].as_array().expect("a list").iter().filter_map(|of| of["name"].as_str()).collect();
+    assert_eq!(names, ["firmware", "boot loader", "kernel", "initramfs", "init"]);
+    assert!(medium["stage_files"]["files"]["count"].as_u64() > Some(4), "{medium}");
+    let ready = |input: &Value| input["ready_s"].as_f64().expect("ready");
+    assert!((ready(medium) - ready(root)).abs() < 2.0, "{} {}", medium["ready_s"], root["ready_s"]);
+    run(["report", trace, "-o", &scene.arg("boot.pftrace")]).ok();
 }
 
 #[test]

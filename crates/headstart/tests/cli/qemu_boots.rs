@@ -110,6 +110,8 @@ fn the_disks_own_kernel_boots_from_a_virtio_disk() {
     let ran = boot(&scene, &scene.arg("own.hsi"), &[&flags[..], &LINGER, &["--trace", &trace]].concat()).ok();
     assert!(said().contains("EXT4-fs (vda)"), "{}", said());
     assert_has_guests_processes(&trace);
+    let has_stages = fs::read_to_string(&trace).expect("a trace").contains(",stage,,,");
+    assert!(has_stages, "what the console showed");
     let summary = ran.json();
     assert!(summary["demand_bytes"].as_u64() > Some(10 << 20), "{ran:?}");
     let stages = summary["stages"].as_array().expect("stages");

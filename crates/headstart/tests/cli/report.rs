@@ -52,6 +52,14 @@ fn before_and_after_are_of_one_disk() {
     assert!(rows("before.csv", "demand") > 0 && rows("before.csv", "prefetch") == 0);
     // Which of its reads wait for what is to come depends on how far the prefetch is.
     assert!(rows("after.csv", "demand") + rows("after.csv", "warm") > 0 && rows("after.csv", "prefetch") > 0);
+    // A start that shows no stages is one part.
+    let trace = scene.arg("before.csv");
+    let totals = run(["inspect", &trace, "--json"]).ok().json();
+    assert_eq!((&totals["kind"], &totals["stages"][0]["stage"]), (&"trace".into(), &serde_json::Value::Null));
+    assert!(totals["stages"][0]["bytes_per_s"].as_f64() > Some(0.0), "{totals}");
+    assert!(run(["inspect", &trace]).ok().stdout.contains("unique bytes"));
+    run(["inspect", &trace, "--layers", &image]).fails(1, &["reads of a profile", "stages and files"]);
+    run(["inspect", &scene.arg("before.json")]).fails(1, &["has no requests"]);
 }
 
 /// The trace of a start has the command's processes and the time that these had a processor.

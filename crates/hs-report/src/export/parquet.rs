@@ -3,7 +3,6 @@
 use std::sync::Arc;
 
 use anyhow::Context;
-use hs_trace::FileMap;
 use hs_units::Lba;
 use parquet::basic::Compression;
 use parquet::data_type::{ByteArray, ByteArrayType, DataType, Int64Type};
@@ -26,6 +25,7 @@ const SCHEMA: &str = "message requests {
     required int64 service_ns;
     required int64 request;
     optional binary file (STRING);
+    optional binary stage (STRING);
 }";
 
 type Rows<'a> = SerializedRowGroupWriter<'a, Vec<u8>>;
@@ -46,11 +46,12 @@ pub(crate) fn parquet(recordings: &[Recording]) -> anyhow::Result<Vec<u8>> {
 
 fn write(rows: &mut Rows<'_>, recording: &Recording) -> anyhow::Result<()> {
     let requests = &recording.requests;
-    let files = FileMap::new(&recording.files);
+    let files = recording.file_map();
     let process = |request: &Request| &recording.processes[request.process as usize];
+    let known = |name: &str| Some(text(name)).filter(|_| !name.is_empty());
     let file = |request: &Request| {
-        let (file, _) = files.locate(Lba(request.first_block()))?;
-        Some(text(&file.path))
+        let found = || files.locate(Lba(request.first_block()));
+        known(&request.of(recording).file).or_else(|| found().map(|(file, _)| text(&file.path)))
     };
     let numbers = |value: fn(&Request) -> u64| requests.iter().map(move |it| Some(value(it) as i64));
     column::<ByteArrayType>(rows, requests.iter().map(|_| Some(text(&recording.name))))?;
@@ -70,7 +71,8 @@ fn write(rows: &mut Rows<'_>, recording: &Recording) -> anyhow::Result<()> {
             Some(request)
         }),
     )?;
-    optional::<ByteArrayType>(rows, requests.iter().map(file))
+    optional::<ByteArrayType>(rows, requests.iter().map(file))?;
+    optional::<ByteArrayType>(rows, requests.iter().map(|it| known(&it.of(recording).stage)))
 }
 
 fn text(text: &str) -> ByteArray {

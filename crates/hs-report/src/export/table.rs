@@ -1,13 +1,12 @@
 //! CSV: a row for each request.
 
 use anyhow::Context;
-use hs_trace::FileMap;
 use hs_units::{Lba, Nanos};
 
 use super::kind_name;
 use crate::recording::Recording;
 
-const HEADER: [&str; 11] = [
+const HEADER: [&str; 12] = [
     "input",
     "at_s",
     "process",
@@ -19,6 +18,7 @@ const HEADER: [&str; 11] = [
     "service_s",
     "request",
     "file",
+    "stage",
 ];
 
 /// All requests, with nanoseconds. `report` reads it again.
@@ -26,11 +26,12 @@ pub(crate) fn csv(recordings: &[Recording]) -> anyhow::Result<Vec<u8>> {
     let mut table = csv::Writer::from_writer(Vec::new());
     table.write_record(HEADER)?;
     for recording in recordings {
-        let files = FileMap::new(&recording.files);
+        let files = recording.file_map();
         let mut number = 0;
         for request in &recording.requests {
             number += u64::from(!request.is_part);
             let process = &recording.processes[request.process as usize];
+            let of = request.of(recording);
             let file = files.locate(Lba(request.first_block()));
             table.write_record([
                 recording.name.as_str(),
@@ -43,7 +44,8 @@ pub(crate) fn csv(recordings: &[Recording]) -> anyhow::Result<Vec<u8>> {
                 &seconds(request.queued),
                 &seconds(request.service),
                 &number.to_string(),
-                file.map_or("", |(file, _)| &file.path),
+                file.map_or(&of.file, |(file, _)| &file.path),
+                &of.stage,
             ])?;
         }
     }

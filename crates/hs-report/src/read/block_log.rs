@@ -39,6 +39,7 @@ pub(super) fn read(mut file: impl BufRead, name: &str) -> anyhow::Result<Recordi
             kind: if found.writes { RequestKind::Write } else { RequestKind::Demand },
             process: 0,
             is_part: false,
+            stage_file: 0,
         });
     }
     log.finish()?;

@@ -17,6 +17,7 @@ pub(super) fn read(path: &Path, name: &str) -> anyhow::Result<Recording> {
         kind: RequestKind::Demand,
         process: 0,
         is_part: false,
+        stage_file: 0,
     };
     Ok(Recording {
         command: Some(profile.command),

@@ -1,5 +1,5 @@
-//! Traces as CSV, by the names of their columns: those of `lab trace --csv`, of `inspect --csv`, and of
-//! `report --format csv`.
+//! Traces as CSV, by the names of their columns: those of `run --trace` and `boot --trace`, of `lab trace
+//! --csv`, of `inspect --csv`, and of `report --format csv`.
 
 use std::collections::HashMap;
 use std::collections::hash_map::Entry;
@@ -9,8 +9,9 @@ use anyhow::{Context, bail};
 use hs_units::{ByteRange, Nanos};
 use serde::Deserialize;
 
-use crate::model::{CpuUse, InputKind, Life, Process, RequestKind};
-use crate::recording::{MOST_REQUESTS, Recording, Request};
+use crate::model::{CpuUse, InputKind, Life, Process, RequestKind, Stage};
+use crate::recording::{MOST_REQUESTS, OwnProfile, Recording, Request, StageFile};
+use crate::stage_files;
 
 /// So many processes are told apart; all others count as one.
 const MOST_PROCESSES: usize = 10_000;
@@ -18,6 +19,12 @@ const MOST_PROCESSES: usize = 10_000;
 const MOST_SECONDS: u64 = 4_000_000_000;
 /// Inputs that one table may have.
 const MOST_INPUTS: usize = 64;
+/// Stages that a start may have, and bytes of the name of one.
+const MOST_STAGES: usize = 64;
+const MOST_STAGE_BYTES: usize = 64;
+/// Pairs of a stage and a file: a medium has fewer files.
+const MOST_STAGE_FILES: usize = 100_000;
+const MOST_PATH_BYTES: usize = hs_trace::limits::MAX_PATH_BYTES as usize;
 
 struct Columns(HashMap<String, usize>);
 
@@ -88,12 +95,16 @@ pub(super) fn read(mut file: impl BufRead, name: &str) -> anyhow::Result<Vec<Rec
             None if found.len() == MOST_INPUTS => bail!("there are more than {MOST_INPUTS} inputs"),
             None => {
                 let recording = Recording::new(input, InputKind::Trace);
-                found.push(Table { recording, numbers: HashMap::new(), requests: HashMap::new() });
+                found.push(Table::new(recording));
                 found.len() - 1
             }
         };
         match found_in_row {
-            Row::Request { process, request, number } => found[at].add(process, request, number),
+            Row::Request { process, request, number, of } => {
+                let stage_file = found[at].stage_file(of).with_context(|| format!("line {line}"))?;
+                found[at].add(process, Request { stage_file, ..request }, number);
+            }
+            Row::Stage(stage) => found[at].begin(stage).with_context(|| format!("line {line}"))?,
             Row::Life(life) => found[at].recording.lives.push(life),
             Row::CpuUse(used) => found[at].recording.cpu.push(used),
         }
@@ -107,6 +118,7 @@ pub(super) fn read(mut file: impl BufRead, name: &str) -> anyhow::Result<Vec<Rec
     let keeps_time = start.is_some() || columns.0.contains_key("input");
     let settled = found.into_iter().map(|mut table| {
         table.recording.settle(keeps_time);
+        table.recording.files = stage_files::files(&table.recording);
         table.recording
     });
     Ok(settled.collect())
@@ -121,6 +133,15 @@ struct StartLine {
     medium: Option<String>,
     ready_s: Option<f64>,
     ended_s: Option<f64>,
+    profile: Option<ProfileLine>,
+}
+
+/// Which profile was recorded meanwhile, and from when on.
+#[derive(Deserialize)]
+struct ProfileLine {
+    disk_digest: String,
+    ended_s: f64,
+    from_s: f64,
 }
 
 /// The longest such line: a command has at most as many bytes in a profile.
@@ -138,6 +159,13 @@ fn start_of(file: &mut impl BufRead) -> anyhow::Result<Option<StartLine>> {
 impl StartLine {
     fn describe(&self, recording: &mut Recording) {
         let seconds = |time: Option<f64>| time.filter(|time| (0.0..=4e9).contains(time));
+        recording.own_profile = self.profile.as_ref().and_then(|own| {
+            Some(OwnProfile {
+                disk_digest: own.disk_digest.parse().ok()?,
+                ended_s: own.ended_s,
+                from_s: seconds(Some(own.from_s))?,
+            })
+        });
         recording.disk_digest = self.disk_digest.as_ref().and_then(|digest| digest.parse().ok());
         recording.disk_bytes = self.disk_bytes.unwrap_or_default();
         recording.command.clone_from(&self.command);
@@ -151,18 +179,54 @@ impl StartLine {
 struct Table {
     recording: Recording,
     numbers: HashMap<Process, u32>,
+    /// Places in the recording's `stage_files`.
+    stage_files: HashMap<StageFile, u32>,
     /// Numbers of requests that have a row already, and when they came.
     requests: HashMap<u64, Nanos>,
 }
 
 /// A row of a table.
 enum Row {
-    Request { process: Process, request: Request, number: Option<u64> },
+    Request { process: Process, request: Request, number: Option<u64>, of: StageFile },
+    Stage(Stage),
     Life(Life),
     CpuUse(CpuUse),
 }
 
 impl Table {
+    fn new(recording: Recording) -> Self {
+        let (numbers, requests) = (HashMap::new(), HashMap::new());
+        let stage_files = recording.stage_files.iter().cloned().zip(0..).collect();
+        Self { recording, numbers, stage_files, requests }
+    }
+
+    /// The number of a stage and a file.
+    fn stage_file(&mut self, of: StageFile) -> anyhow::Result<u32> {
+        let known = self.stage_files.len();
+        match self.stage_files.entry(of) {
+            Entry::Occupied(number) => Ok(*number.get()),
+            Entry::Vacant(_) if known > MOST_STAGE_FILES => {
+                bail!("there are more than {MOST_STAGE_FILES} stages and files")
+            }
+            Entry::Vacant(free) => {
+                self.recording.stage_files.push(free.key().clone());
+                Ok(*free.insert(known as u32))
+            }
+        }
+    }
+
+    fn begin(&mut self, stage: Stage) -> anyhow::Result<()> {
+        let stages = &mut self.recording.stages;
+        if stages.len() == MOST_STAGES {
+            bail!("there are more than {MOST_STAGES} stages");
+        }
+        if let Some(last) = stages.last().filter(|last| last.to_s > stage.from_s) {
+            bail!("stage '{}' begins before '{}' has ended", stage.name, last.name);
+        }
+        stages.push(stage);
+        Ok(())
+    }
+
     fn add(&mut self, process: Process, request: Request, number: Option<u64>) {
         let is_part = number.is_some_and(|number| match self.requests.entry(number) {
             Entry::Occupied(first) => *first.get() == request.at,
@@ -190,6 +254,7 @@ impl Table {
 fn parse(columns: &Columns, row: &csv::StringRecord) -> anyhow::Result<Row> {
     match columns.text(row, "kind") {
         Some("process") => life(columns, row).map(Row::Life),
+        Some("stage") => stage(columns, row).map(Row::Stage),
         Some("cpu") => cpu_use(columns, row).map(Row::CpuUse),
         _ => request(columns, row),
     }
@@ -205,6 +270,32 @@ fn span(columns: &Columns, row: &csv::StringRecord) -> anyhow::Result<(f64, f64)
 fn process(columns: &Columns, row: &csv::StringRecord) -> anyhow::Result<Process> {
     let pid = columns.number(row, "pid")?.and_then(|pid| u32::try_from(pid).ok());
     Ok(Process { name: columns.text(row, "process").unwrap_or_default().to_owned(), pid })
+}
+
+/// What the columns `stage` and `file` say of a row.
+fn stage_file(columns: &Columns, row: &csv::StringRecord) -> anyhow::Result<StageFile> {
+    let text = |name| columns.text(row, name).unwrap_or_default();
+    let (stage, file) = (text("stage"), text("file"));
+    if stage.len() > MOST_STAGE_BYTES || stage.contains(char::is_control) {
+        bail!(
+            "stage '{}' is no name: it has control characters, or more than {MOST_STAGE_BYTES} bytes",
+            short(stage).escape_debug()
+        );
+    }
+    let is_path = file.is_empty() || file.starts_with('/');
+    if !is_path || file.len() > MOST_PATH_BYTES || file.contains('\0') {
+        bail!("file '{}' is no absolute path of at most {MOST_PATH_BYTES} bytes", short(file).escape_debug());
+    }
+    Ok(StageFile { stage: stage.to_owned(), file: file.to_owned() })
+}
+
+fn stage(columns: &Columns, row: &csv::StringRecord) -> anyhow::Result<Stage> {
+    let (from_s, to_s) = span(columns, row)?;
+    let name = stage_file(columns, row)?.stage;
+    if name.is_empty() {
+        bail!("the stage has no name");
+    }
+    Ok(Stage { name, from_s, to_s })
 }
 
 fn life(columns: &Columns, row: &csv::StringRecord) -> anyhow::Result<Life> {
@@ -249,6 +340,8 @@ fn request(columns: &Columns, row: &csv::StringRecord) -> anyhow::Result<Row> {
         kind,
         process: 0,
         is_part: false,
+        stage_file: 0,
     };
-    Ok(Row::Request { process: process(columns, row)?, request, number: columns.number(row, "request")? })
+    let (process, number) = (process(columns, row)?, columns.number(row, "request")?);
+    Ok(Row::Request { process, request, number, of: stage_file(columns, row)? })
 }

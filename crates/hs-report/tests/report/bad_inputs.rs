@@ -22,6 +22,9 @@ fn each_has_a_reason() {
         bytes
     };
     let row = |row: &str| format!("at_s,offset,bytes,kind,service_s\n{row}\n").into_bytes();
+    let of = |rows: &str| format!("at_s,kind,offset,bytes,stage,file\n{rows}\n").into_bytes();
+    // A file that begins with bytes of this kind is no text.
+    let text = "1,demand,0,1,a,/a\n".repeat(10_000);
     let cases: Vec<(Vec<u8>, &str)> = vec![
         (b"".to_vec(), "an empty file"),
         (vec![0xff, 0xfe, 3], "a file of no known kind"),
@@ -45,6 +48,20 @@ fn each_has_a_reason() {
         (row("1e300,0,4096,,"), "no time in seconds"),
         (row("1,0,4096,odd,"), "'odd' is no kind of request"),
         (row("1,0"), "record"),
+        (of("1,demand,0,1,a,b"), "line 2: file 'b' is no absolute path"),
+        (of(&format!("1,demand,0,1,a,/{}", "b".repeat(4096))), "no absolute path of at most 4096 bytes"),
+        (of(&(text.clone() + "1,demand,0,1,a,/\0")), "no absolute path"),
+        (of(&format!("1,demand,0,1,{},", "b".repeat(65))), "' is no name"),
+        (of(&(text + "1,demand,0,1,a\u{1b}[2J,")), "stage 'a\\u{1b}[2j' is no name"),
+        (of("1,stage,,,,"), "line 2: the stage has no name"),
+        (of("-1,stage,,,a,"), "no time in seconds"),
+        (of("1,stage,,,a,"), "has no request"),
+        (of("1,stage,0,0,a,\n0.5,stage,0,0,b,"), "line 3: stage 'b' begins before 'a' has ended"),
+        (of(&"1,stage,,,a,\n".repeat(65)), "more than 64 stages"),
+        (
+            of(&(0..100_001).map(|at| format!("1,demand,0,1,,/{at}\n")).collect::<String>()),
+            "more than 100000",
+        ),
     ];
     for (content, said) in cases {
         let error = refused(&content);

@@ -8,7 +8,7 @@ use parquet::file::reader::{FileReader as _, SerializedFileReader};
 use parquet::record::RowAccessor as _;
 use serde_json::Value;
 
-use crate::{Folder, TRACE};
+use crate::{Folder, STAGED, TRACE};
 
 fn exported(folder: &Folder, name: &str) -> PathBuf {
     let trace = folder.write("input.csv", TRACE);
@@ -22,8 +22,24 @@ fn a_table_is_read_again() {
     let second = folder.report(&[&first], "second.csv").expect("a table");
     let text = std::fs::read_to_string(first).expect("text");
     assert_eq!(text, std::fs::read_to_string(second).expect("text"));
-    let row = "a,0.600000000,\"q ü, \"\"</script><b>\",,prefetch,4096,8192,0.000000000,0.010000000,4,\n";
+    let row = "a,0.600000000,\"q ü, \"\"</script><b>\",,prefetch,4096,8192,0.000000000,0.010000000,4,,\n";
     assert!(text.ends_with(row), "{text}");
+}
+
+/// Each request has its own file, whatever else lies in its block.
+#[test]
+fn files_and_stages_are_read_again() {
+    let folder = Folder::new();
+    let trace = folder.write("start.csv", STAGED);
+    let first = folder.report(&[&trace], "first.csv").expect("a table");
+    let text = std::fs::read_to_string(&first).expect("text");
+    let ends: Vec<&str> = text
+        .lines()
+        .filter_map(|line| line.split_once(",0.000000000,0.500000000,").map(|(_, end)| end))
+        .collect();
+    assert_eq!(ends, ["1,/boot/b.img,firmware", "2,\"/k, \"\"1\"\"\",boot loader", "2,,boot loader"]);
+    let second = folder.report(&[&first], "second.csv").expect("a table");
+    assert_eq!(text, std::fs::read_to_string(second).expect("text"));
 }
 
 #[test]
@@ -37,6 +53,7 @@ fn parquet_has_the_same_rows() {
     assert_eq!(last.get_string(2).expect("process"), "q ü, \"</script><b>");
     assert!(last.get_long(3).is_err(), "it has no pid");
     assert_eq!((rows[0].get_long(1).ok(), rows[0].get_long(3).ok()), (Some(100_000_000), Some(7)));
+    assert!(last.get_string(10).is_err() && last.get_string(11).is_err(), "no file, no stage");
     assert_eq!((last.get_long(5).ok(), last.get_long(6).ok()), (Some(4096), Some(8192)));
 }
 
@@ -96,9 +113,12 @@ fn perfetto_reads_a_trace() {
     let folder = Folder::new();
     let trace = exported(&folder, "a.pftrace");
     let script = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/report/slices.py");
-    let ran = Command::new(python).arg(script).arg(trace).output().expect("Python runs");
-    assert!(ran.status.success(), "{}", String::from_utf8_lossy(&ran.stderr));
-    let found: Value = serde_json::from_slice(&ran.stdout).expect("JSON");
+    let slices = |trace: &Path| -> Value {
+        let ran = Command::new(&python).arg(&script).arg(trace).output().expect("Python runs");
+        assert!(ran.status.success(), "{}", String::from_utf8_lossy(&ran.stderr));
+        serde_json::from_slice(&ran.stdout).expect("JSON")
+    };
+    let found = slices(&trace);
     let slice = |name: &str, from: u64, to: u64, depth: u64| serde_json::json!([name, from, to, depth]);
     let expected = serde_json::json!({
         "processes": ["a"],
@@ -113,6 +133,17 @@ fn perfetto_reads_a_trace() {
             "q ü, \"</script><b>, in flight 1": [slice("prefetch", 600_000_000, 610_000_000, 0)],
         },
         "bytes": 4096 + 4096 + 512 + 8192,
+        "files": {},
     });
     assert_eq!(found, expected);
+    let trace = folder.report(&[&folder.write("start.csv", STAGED)], "start.pftrace").expect("a trace");
+    let found = slices(&trace);
+    let stages =
+        [slice("firmware", 0, 1_000_000_000, 0), slice("boot loader", 1_000_000_000, 3_000_000_000, 0)];
+    assert_eq!(found["tracks"]["stages"], serde_json::json!(stages));
+    let files = serde_json::json!({
+        "500000000": {"stage": "firmware", "file": "/boot/b.img"},
+        "1500000000": {"stage": "boot loader", "file": "/k, \"1\""},
+    });
+    assert_eq!(found["files"], files);
 }

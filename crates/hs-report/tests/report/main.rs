@@ -50,6 +50,17 @@ a,0.2,p,7,write,0,512,0,0.01
 a,0.6,\"q ü, \"\"</script><b>\",,prefetch,4096,8192,0,0.01
 ";
 
+/// A start from a medium. The second request covers the end of a file and what lies behind it.
+const STAGED: &str = "\
+# {\"disk_bytes\":1048576,\"ready_s\":2.5,\"ended_s\":3}
+at_s,kind,offset,bytes,service_s,request,process,pid,parent,cpu_s,stage,file
+0.000000000,stage,,,1.000000000,,,,,,firmware,
+1.000000000,stage,,,2.000000000,,,,,,boot loader,
+0.500000000,demand,65536,2048,0.500000000,0,,,,,firmware,/boot/b.img
+1.500000000,demand,67584,4096,0.500000000,1,,,,,boot loader,\"/k, \"\"1\"\"\"
+1.500000000,demand,71680,2048,0.500000000,1,,,,,boot loader,
+";
+
 #[test]
 fn the_name_of_a_file_says_its_format() {
     for (name, format) in [("a.html", Format::Html), ("b.pftrace", Format::Perfetto), ("c.csv", Format::Csv)]

@@ -7,7 +7,7 @@ use hs_trace::{BlockDigest, Profile, Read};
 use hs_units::{BlockRange, Lba, Nanos};
 use serde_json::Value;
 
-use crate::{Folder, TRACE};
+use crate::{Folder, STAGED, TRACE};
 
 /// The data in a page, and what is around it.
 fn data(page: &str) -> Value {
@@ -55,6 +55,41 @@ fn a_trace_with_hostile_names_is_shown_as_text() {
     assert_eq!(data["disks"][0]["blocks"], 3);
 }
 
+#[test]
+fn a_start_from_a_medium_has_stages_and_files() {
+    let data = page(&[("start.csv", STAGED.as_bytes()), ("a.csv", TRACE.as_bytes())]);
+    let input = &data["inputs"][0];
+    let stages: Vec<_> = input["stages"].as_array().expect("stages").iter().map(|of| &of["name"]).collect();
+    assert_eq!(stages, ["firmware", "boot loader"]);
+    assert_eq!(input["stages"][1]["to_s"], 3.0);
+    let texts = |value: &Value| -> Vec<String> { serde_json::from_slice(&column(value)).expect("texts") };
+    let of = &input["stage_files"];
+    assert_eq!(texts(&of["stages"]), ["firmware", "boot loader", "boot loader"]);
+    assert_eq!(texts(&of["files"]), ["/boot/b.img", "/k, \"1\"", ""]);
+    let bytes: Vec<f64> =
+        column(&of["bytes"]).as_chunks().0.iter().map(|it| f64::from_le_bytes(*it)).collect();
+    assert_eq!(bytes, [2048.0, 4096.0, 2048.0]);
+    // Both files lie in block 16, which the map calls by the first of their names.
+    let files = &data["disks"][0]["files"];
+    assert_eq!((texts(&files["paths"]).len(), numbers(&files["runs"]["first"])), (2, vec![16, 17]));
+    assert_eq!((&data["inputs"][1]["stage_files"], &data["disks"][1]["files"]), (&Value::Null, &Value::Null));
+}
+
+#[test]
+fn a_trace_says_what_each_stage_read() {
+    let folder = Folder::new();
+    let trace = folder.write("start.csv", STAGED);
+    let found = hs_report::totals(&trace).expect("a trace");
+    let loader = &found.stages[1];
+    assert_eq!((loader.stage.as_deref(), loader.totals.requests), (Some("boot loader"), 1));
+    assert_eq!((loader.totals.bytes, loader.totals.unique_blocks), (6144, 2));
+    assert_eq!((loader.totals.busy_s, loader.totals.bytes_per_s), (0.5, Some(12_288.0)));
+    assert_eq!((found.files.len(), found.ready_s), (3, Some(2.5)));
+    let summary = folder.write("run.json", r#"{"wall_s": 2, "medium": "hdd", "store_requests": 7}"#);
+    let error = hs_report::totals(&summary).expect_err("no requests").to_string();
+    assert!(error.contains("has no requests"), "{error}");
+}
+
 fn profile(reads: u64) -> Profile {
     let read = |number: u64| Read {
         at: Nanos(number * 1000),
@@ -79,6 +114,32 @@ fn profiles_of_one_disk_share_it() {
     assert_eq!(numbers(&data["inputs"][0]["requests"]["block"]), [0]);
     assert_eq!(data["inputs"][0]["command"], "say '<b>'");
     assert_eq!((&data["inputs"][1]["requests"], &data["inputs"][1]["disk"]), (&Value::Null, &Value::from(0)));
+}
+
+/// On one time axis: a profile that a guest recorded of itself, and what was read before it began.
+#[test]
+fn a_profile_begins_where_its_trace_says() {
+    let [own, other] = [2, 3].map(|seconds| {
+        let profile = Profile { ended: Nanos(seconds * 1_000_000_000), ..profile(2) };
+        profile.encode().expect("a profile")
+    });
+    let line = format!(
+        "# {{\"profile\":{{\"disk_digest\":\"{}\",\"ended_s\":2.0,\"from_s\":40.5}},",
+        profile(1).disk_digest
+    );
+    let trace = STAGED.replacen("# {", &line, 1);
+    let data = page(&[("own.hsp", &own), ("other.hsp", &other), ("start.csv", trace.as_bytes())]);
+    let [own, other] = [0, 1].map(|number| &data["inputs"][number]);
+    assert_eq!((&own["ended_s"], &other["ended_s"]), (&42.5.into(), &3.0.into()));
+    assert_eq!(own["notes"][0], "It was recorded in the start of start.csv, and times count from there.");
+    let first = f64::from_le_bytes(column(&own["requests"]["at_s"])[..8].try_into().expect("a number"));
+    assert_eq!(first, 40.5);
+    // A line that says anything else moves nothing.
+    let odd = line.replace("40.5", "-1");
+    let trace = STAGED.replacen("# {", &odd, 1);
+    let own = profile(2).encode().expect("a profile");
+    let data = page(&[("own.hsp", &own), ("start.csv", trace.as_bytes())]);
+    assert_eq!(data["inputs"][0]["ended_s"], 2.0);
 }
 
 #[test]

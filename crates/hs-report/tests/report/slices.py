@@ -9,7 +9,7 @@ trace = Trace()
 with open(sys.argv[1], "rb") as file:
     trace.ParseFromString(file.read())
 
-processes, names, parents, tracks, total = {}, {}, {}, {}, 0
+processes, names, parents, tracks, total, files = {}, {}, {}, {}, 0, {}
 for packet in trace.packet:
     if packet.HasField("track_descriptor"):
         track = packet.track_descriptor
@@ -31,8 +31,11 @@ for packet in events:
         slices = tracks.setdefault(names[event.track_uuid], [])
         slices.append([event.name, packet.timestamp, None, len(stack)])
         stack.append(slices[-1])
+        texts = {note.name: note.string_value for note in event.debug_annotations if note.string_value}
+        if texts:
+            files[packet.timestamp] = texts
         total += sum(note.uint_value for note in event.debug_annotations if note.name == "bytes")
     elif event.type == TrackEvent.TYPE_SLICE_END:
         open_slices[event.track_uuid].pop()[2] = packet.timestamp
 assert not any(open_slices.values()), "slices without an end"
-json.dump({"processes": list(processes.values()), "tracks": tracks, "bytes": total}, sys.stdout)
+json.dump({"processes": list(processes.values()), "tracks": tracks, "bytes": total, "files": files}, sys.stdout)

@@ -3,33 +3,44 @@
 
 use std::collections::HashMap;
 use std::fs::File;
-use std::io::{Seek, SeekFrom};
+use std::io::{self, Seek, SeekFrom};
 use std::os::unix::fs::FileExt;
 use std::path::Path;
 use std::sync::Arc;
-use std::time::Instant;
+use std::time::{Duration, Instant};
 
 use anyhow::Context;
 use hs_store::{Sink, Store, StoreError};
-use hs_units::ByteRange;
+use hs_units::{ByteRange, Nanos};
 use parking_lot::Mutex;
 
 use super::{BootDisk, BootSpec};
+use crate::el_torito;
 use crate::iso_files::{self, FileExtent};
 use crate::on_medium::OnMedium;
-use crate::summary::{FileReads, Stage, Summary};
+use crate::stage_spans::{StageSpan, spans, stage_at};
+use crate::summary::{FileReads, Stage};
 
 /// Reads beyond this are not counted.
 const MOST_READS: usize = 1 << 20;
-/// What reads before the kernel's first line.
+/// What reads before the kernel's first line: firmware, until a file is read that firmware does not read.
 const FIRMWARE: &str = "firmware";
+const BOOT_LOADER: &str = "boot loader";
+/// A file's last sector comes with it, and so does the rest of the page in which it ends.
+const PAGE_BYTES: u64 = 4096;
 
 /// The reads of a start.
 #[derive(Default)]
 struct SeenReads {
-    reads: Vec<(Instant, ByteRange)>,
+    reads: Vec<SeenRead>,
     /// The start is over.
     ended: bool,
+}
+
+struct SeenRead {
+    at: Instant,
+    took: Duration,
+    bytes: ByteRange,
 }
 
 type Reads = Arc<Mutex<SeenReads>>;
@@ -53,61 +64,135 @@ impl MediumReads {
         self.0.lock().ended = true;
     }
 
-    /// Says which files were read in which stages of a start that began then.
-    pub(super) fn fill(&self, spec: &BootSpec, began: Instant, summary: &mut Summary) {
-        let BootDisk::Raw(path) = &spec.disk else { return };
-        let files = files(path).unwrap_or_else(|error| {
+    /// What was read in a start that began then, ended so long after, and whose console showed these stages.
+    pub(super) fn of_start(
+        &self,
+        spec: &BootSpec,
+        began: Instant,
+        stages: &[Stage],
+        ended: Nanos,
+    ) -> MediumStart {
+        let BootDisk::Raw(path) = &spec.disk else { return MediumStart::default() };
+        let files = MediumFiles::read(path).unwrap_or_else(|error| {
             log::warn!("which files of the medium were read is not known: {error:#}");
-            Vec::new()
+            MediumFiles::default()
         });
-        let seen = self.0.lock();
+        let mut seen = self.0.lock();
+        if seen.reads.len() == MOST_READS {
+            log::warn!("reads of the medium beyond {MOST_READS} are not counted");
+        }
+        let since = |at: Instant| at.checked_duration_since(began).map(Nanos::from);
         // What warms the medium comes before the start.
-        let since = |at: &Instant| Some(at.checked_duration_since(began)?.as_secs_f64());
-        let reads = seen.reads.iter().filter_map(|(at, bytes)| Some((since(at)?, *bytes)));
-        summary.medium_files = count(reads, &files, &summary.stages);
-    }
-}
-
-fn files(path: &Path) -> anyhow::Result<Vec<FileExtent>> {
-    let mut file = File::open(path).with_context(|| format!("open {}", path.display()))?;
-    // The length of a device is not in its metadata.
-    let bytes = file.seek(SeekFrom::End(0)).context("look at the medium")?;
-    Ok(iso_files::files(&mut |at, into| file.read_exact_at(into, at), bytes)?)
-}
-
-/// Reads of one stage and one file, in the order of the first of each.
-fn count(
-    reads: impl Iterator<Item = (f64, ByteRange)>,
-    files: &[FileExtent],
-    stages: &[Stage],
-) -> Vec<FileReads> {
-    let mut counted: Vec<FileReads> = Vec::new();
-    let mut places = HashMap::new();
-    let mut position = None;
-    for (at_s, bytes) in reads {
-        let stage = stages.iter().rev().find(|stage| stage.at_s <= at_s).map_or(FIRMWARE, |stage| stage.name);
-        let file = file_at(files, bytes.offset);
-        let place = *places.entry((stage, file)).or_insert_with(|| {
-            let file = file.map(str::to_owned);
-            counted.push(FileReads { stage, file, first_s: at_s, ..FileReads::default() });
-            counted.len() - 1
+        let reads = std::mem::take(&mut seen.reads).into_iter().filter_map(|SeenRead { at, took, bytes }| {
+            Some(MediumRead { at: since(at)?, took: took.into(), bytes })
         });
-        let of_file = &mut counted[place];
-        of_file.last_s = at_s;
-        of_file.requests += 1;
-        of_file.bytes += bytes.len;
-        of_file.seeks += u64::from(position.is_some_and(|position| position != bytes.offset));
-        position = Some(bytes.end());
+        let mut reads: Vec<MediumRead> = reads.collect();
+        // They were seen in the order in which they ended.
+        reads.sort_by_key(|read| read.at);
+        let loader = files.boot_loader_from(&reads).map(|at| (BOOT_LOADER, at));
+        let before: Vec<_> = [(FIRMWARE, Nanos::ZERO)].into_iter().chain(loader).collect();
+        MediumStart { files, reads, stages: spans(&before, stages, ended) }
     }
-    counted
 }
 
-/// The file in which a byte of the medium lies.
-fn file_at(files: &[FileExtent], offset: u64) -> Option<&str> {
-    let before = files.partition_point(|file| file.bytes.offset <= offset);
-    let file = files[..before].last()?;
-    // What lies behind its last byte, in its last sector, comes with it.
-    (offset < file.bytes.end().next_multiple_of(4096)).then_some(&file.path)
+/// What lies on a medium.
+#[derive(Debug, Default)]
+struct MediumFiles {
+    /// By their places.
+    files: Vec<FileExtent>,
+    /// Where the files begin that firmware itself reads.
+    of_firmware: Vec<u64>,
+}
+
+impl MediumFiles {
+    fn read(path: &Path) -> anyhow::Result<Self> {
+        let mut file = File::open(path).with_context(|| format!("open {}", path.display()))?;
+        // The length of a device is not in its metadata.
+        let bytes = file.seek(SeekFrom::End(0)).context("look at the medium")?;
+        let mut read = |at, into: &mut [u8]| -> io::Result<()> { file.read_exact_at(into, at) };
+        let of_firmware = el_torito::read_by_firmware(&mut read, bytes)?;
+        Ok(Self { files: iso_files::files(&mut read, bytes)?, of_firmware })
+    }
+
+    /// The file in which a byte of the medium lies, and how far from there nothing changes. Where files
+    /// overlap, the one that begins last has the byte.
+    fn at(&self, offset: u64) -> (Option<&FileExtent>, u64) {
+        let before = self.files.partition_point(|file| file.bytes.offset <= offset);
+        let next = self.files.get(before).map_or(u64::MAX, |next| next.bytes.offset);
+        let end_of = |file: &FileExtent| file.bytes.end().next_multiple_of(PAGE_BYTES);
+        match self.files[..before].last().filter(|file| offset < end_of(file)) {
+            Some(file) => (Some(file), end_of(file).min(next)),
+            None => (None, next),
+        }
+    }
+
+    /// When a file was read first that firmware does not read itself.
+    fn boot_loader_from(&self, reads: &[MediumRead]) -> Option<Nanos> {
+        let is_firmwares = |file: &FileExtent| {
+            self.of_firmware.iter().any(|at| (file.bytes.offset..file.bytes.end()).contains(at))
+        };
+        let is_loaders =
+            |read: &&MediumRead| self.at(read.bytes.offset).0.is_some_and(|file| !is_firmwares(file));
+        reads.iter().find(is_loaders).map(|read| read.at)
+    }
+}
+
+/// A read of the medium.
+#[derive(Clone, Copy, Debug)]
+pub struct MediumRead {
+    /// When it came, from the start on.
+    pub at: Nanos,
+    /// How long the medium took.
+    pub took: Nanos,
+    /// What was read. Not empty.
+    pub bytes: ByteRange,
+}
+
+/// What a start from a medium read of it.
+#[derive(Debug, Default)]
+pub struct MediumStart {
+    files: MediumFiles,
+    /// By their times.
+    pub reads: Vec<MediumRead>,
+    /// Firmware, boot loader, and what the console showed.
+    pub stages: Vec<StageSpan>,
+}
+
+impl MediumStart {
+    /// What a read covers, file by file: with the file's path, or without where none lies.
+    pub fn parts(&self, read: ByteRange) -> impl Iterator<Item = (Option<&str>, ByteRange)> {
+        let mut offset = read.offset;
+        std::iter::from_fn(move || {
+            let left = read.end().checked_sub(offset).filter(|left| *left > 0)?;
+            let (file, until) = self.files.at(offset);
+            let part = ByteRange::new(offset, left.min(until - offset));
+            offset = part.end();
+            Some((file.map(|file| file.path.as_str()), part))
+        })
+    }
+
+    /// Reads of one stage and one file, in the order of the first of each.
+    pub(super) fn by_stage_and_file(&self) -> Vec<FileReads> {
+        let mut counted: Vec<FileReads> = Vec::new();
+        let mut places = HashMap::new();
+        let mut position = None;
+        for MediumRead { at, bytes, .. } in &self.reads {
+            let stage = stage_at(&self.stages, *at).unwrap_or(FIRMWARE);
+            let file = self.files.at(bytes.offset).0.map(|file| file.path.as_str());
+            let place = *places.entry((stage, file)).or_insert_with(|| {
+                let (file, first_s) = (file.map(str::to_owned), at.as_secs_f64());
+                counted.push(FileReads { stage, file, first_s, ..FileReads::default() });
+                counted.len() - 1
+            });
+            let of_file = &mut counted[place];
+            of_file.last_s = at.as_secs_f64();
+            of_file.requests += 1;
+            of_file.bytes += bytes.len;
+            of_file.seeks += u64::from(position.is_some_and(|position| position != bytes.offset));
+            position = Some(bytes.end());
+        }
+        counted
+    }
 }
 
 /// A store whose reads are kept.
@@ -117,11 +202,15 @@ struct Watched {
 }
 
 impl Watched {
-    fn saw(&self, range: ByteRange) {
+    /// Reads, and keeps when that was.
+    fn seen<T>(&self, bytes: ByteRange, read: impl FnOnce() -> T) -> T {
+        let at = Instant::now();
+        let result = read();
         let mut seen = self.reads.lock();
-        if !seen.ended && seen.reads.len() < MOST_READS {
-            seen.reads.push((Instant::now(), range));
+        if !seen.ended && seen.reads.len() < MOST_READS && bytes.len > 0 {
+            seen.reads.push(SeenRead { at, took: at.elapsed(), bytes });
         }
+        result
     }
 }
 
@@ -135,13 +224,11 @@ impl Store for Watched {
     }
 
     fn read_at(&self, offset: u64, buf: &mut [u8]) -> Result<(), StoreError> {
-        self.saw(ByteRange::new(offset, buf.len() as u64));
-        self.inner.read_at(offset, buf)
+        self.seen(ByteRange::new(offset, buf.len() as u64), || self.inner.read_at(offset, buf))
     }
 
     fn stream(&self, range: ByteRange, sink: &mut Sink<'_>) -> Result<(), StoreError> {
-        self.saw(range);
-        self.inner.stream(range, sink)
+        self.seen(range, || self.inner.stream(range, sink))
     }
 
     fn close(&self) {
@@ -153,24 +240,40 @@ impl Store for Watched {
 mod tests {
     use super::*;
 
+    fn file(path: &str, offset: u64, len: u64) -> FileExtent {
+        FileExtent { path: path.into(), bytes: ByteRange::new(offset, len) }
+    }
+
+    fn read((at_s, offset, len): (f64, u64, u64)) -> MediumRead {
+        MediumRead { at: Nanos::from_secs_f64(at_s), took: Nanos(1), bytes: ByteRange::new(offset, len) }
+    }
+
     #[test]
     fn reads_are_counted_by_stage_and_file() {
-        let file =
-            |path: &str, offset, len| FileExtent { path: path.into(), bytes: ByteRange::new(offset, len) };
-        let files = [file("/boot/vmlinuz", 8192, 5000), file("/headstart/root.hsi", 65536, 100_000)];
+        let listed = [
+            file("/boot/bios.img", 4096, 4096),
+            file("/boot/vmlinuz", 8192, 5000),
+            file("/root", 65536, 100_000),
+        ];
+        let files = MediumFiles { files: listed.into(), of_firmware: vec![4096] };
         let stage = |name, at_s| Stage { name, at_s, ..Stage::default() };
-        let stages = [stage("kernel", 2.0), stage("init", 3.0)];
-        let reads = [
-            (0.5, 0, 2048),
+        let reads: Vec<_> = [
+            (0.4, 0, 2048),
+            (0.5, 4096, 2048),
             (0.6, 8192, 4096),
             (0.7, 12_288, 4096),
             (1.0, 32_768, 2048),
             (2.5, 65_536, 4096),
             (3.5, 69_632, 4096),
             (3.6, 8192, 4096),
-        ];
-        let reads = reads.map(|(at, offset, len)| (at, ByteRange::new(offset, len)));
-        let counted = count(reads.into_iter(), &files, &stages);
+        ]
+        .map(read)
+        .into();
+        let loader = files.boot_loader_from(&reads).expect("the kernel is read");
+        let before = [(FIRMWARE, Nanos::ZERO), (BOOT_LOADER, loader)];
+        let shown = [stage("kernel", 2.0), stage("init", 3.0)];
+        let stages = spans(&before, &shown, Nanos::from_secs_f64(4.0));
+        let counted = MediumStart { files, reads, stages }.by_stage_and_file();
         let shown: Vec<_> = counted
             .iter()
             .map(|of| (of.stage, of.file.as_deref().unwrap_or("-"), of.requests, of.bytes, of.seeks))
@@ -178,13 +281,41 @@ mod tests {
         assert_eq!(
             shown,
             [
-                ("firmware", "-", 2, 4096, 1),
-                ("firmware", "/boot/vmlinuz", 2, 8192, 1),
-                ("kernel", "/headstart/root.hsi", 1, 4096, 1),
-                ("init", "/headstart/root.hsi", 1, 4096, 0),
+                ("firmware", "-", 1, 2048, 0),
+                ("firmware", "/boot/bios.img", 1, 2048, 1),
+                ("boot loader", "/boot/vmlinuz", 2, 8192, 1),
+                ("boot loader", "-", 1, 2048, 1),
+                ("kernel", "/root", 1, 4096, 1),
+                ("init", "/root", 1, 4096, 0),
                 ("init", "/boot/vmlinuz", 1, 4096, 1),
             ]
         );
-        assert_eq!((counted[0].first_s, counted[0].last_s), (0.5, 1.0));
+        assert_eq!((counted[2].first_s, counted[2].last_s), (0.6, 0.7));
+    }
+
+    #[test]
+    fn a_read_has_a_part_for_each_file() {
+        let listed = vec![file("/a", 4096, 100), file("/b", 6144, 3000), file("/in b", 8192, 10)];
+        let start = MediumStart {
+            files: MediumFiles { files: listed, of_firmware: Vec::new() },
+            ..MediumStart::default()
+        };
+        let of = |offset, len| {
+            let parts = start.parts(ByteRange::new(offset, len));
+            let shown =
+                parts.map(|(file, part)| (file.unwrap_or_default().to_owned(), part.offset, part.len));
+            shown.collect::<Vec<_>>()
+        };
+        let part = |file: &str, offset: u64, len: u64| (file.to_owned(), offset, len);
+        let expected = [
+            part("", 0, 4096),
+            part("/a", 4096, 2048),
+            part("/b", 6144, 2048),
+            part("/in b", 8192, 4096),
+            part("", 12_288, 4096),
+        ];
+        assert_eq!(of(0, 16_384), expected);
+        assert_eq!(of(4200, 8), [part("/a", 4200, 8)]);
+        assert!(of(5, 0).is_empty());
     }
 }
