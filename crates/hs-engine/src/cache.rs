@@ -37,7 +37,7 @@ use table::{Table, hash_of};
 
 pub use policy::{EvictionPolicy, PolicyKind};
 
-/// The share of the budget that prefetched entries have for certain: one part in so many, 8 of 40 MiB.
+/// The share of the budget that prefetched entries have for certain: one part in so many.
 const PREFETCHED_PART: u64 = 5;
 
 /// Why an entry comes.

@@ -106,9 +106,8 @@ struct Sum {
     requests: u64,
     bytes: u64,
     blocks: BlockSet,
-    busy: Nanos,
-    /// When the last of its requests was answered.
-    busy_until: Nanos,
+    /// When each of them was served.
+    served: Vec<(Nanos, Nanos)>,
 }
 
 impl Sum {
@@ -121,13 +120,24 @@ impl Sum {
         self.requests += u64::from(!is_part);
         self.bytes = self.bytes.saturating_add(request.bytes.len);
         self.blocks.insert(BlockRange::new(Lba(request.first_block()), request.blocks()), |_| {});
-        let begins = (request.at + request.queued).max(self.busy_until);
-        self.busy += request.ended().saturating_sub(begins);
-        self.busy_until = self.busy_until.max(request.ended());
+        if !is_part {
+            self.served.push((request.at + request.queued, request.ended()));
+        }
     }
 
-    fn totals(self) -> ReadTotals {
-        let busy_s = self.busy.as_secs_f64();
+    /// The time in which at least one of them was served.
+    fn busy(&mut self) -> Nanos {
+        self.served.sort_unstable();
+        let (mut busy, mut until) = (Nanos::ZERO, Nanos::ZERO);
+        for &(from, to) in &self.served {
+            busy += to.saturating_sub(from.max(until));
+            until = until.max(to);
+        }
+        busy
+    }
+
+    fn totals(mut self) -> ReadTotals {
+        let busy_s = self.busy().as_secs_f64();
         ReadTotals {
             first_s: self.first.as_secs_f64(),
             last_s: self.last.as_secs_f64(),

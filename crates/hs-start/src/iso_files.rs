@@ -124,10 +124,15 @@ impl Record {
     fn at(&self, folder: &str) -> FileExtent {
         let path = match self.is_self_or_parent() {
             true => folder.to_owned(),
-            false => format!("{folder}/{}", String::from_utf8_lossy(&self.name)),
+            false => format!("{folder}/{}", shown(&self.name)),
         };
         FileExtent { path, bytes: ByteRange::new(u64::from(self.sector) * SECTOR_BYTES, u64::from(self.len)) }
     }
+}
+
+/// A name without control characters, which no table takes.
+fn shown(name: &[u8]) -> String {
+    String::from_utf8_lossy(name).replace(char::is_control, "\u{fffd}")
 }
 
 /// `BOOT.CAT;1` is the first version of a file.

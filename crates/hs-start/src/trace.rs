@@ -18,7 +18,7 @@ use crate::process_log::{CpuUse, ProcessLife, ProcessLog};
 use crate::stage_spans::{StageSpan, stage_at};
 
 /// Names of files on a hostile medium are long: rows beyond so many bytes are left out.
-const MOST_TEXT_BYTES: usize = 512 << 20;
+const MOST_TEXT_BYTES: usize = 256 << 20;
 const COLUMNS: &str = "at_s,kind,offset,bytes,service_s,request,process,pid,parent,cpu_s,stage,file";
 
 /// A row of the table.
@@ -170,7 +170,7 @@ impl<'a> Table<'a> {
     }
 
     fn request(&mut self, row: &Row, file: Option<&str>) {
-        if self.requests as u64 >= limits::MAX_READS || self.is_full() {
+        if self.requests as u64 >= limits::MAX_READS || self.is_full() || row.at > self.ended {
             return;
         }
         self.requests += 1;

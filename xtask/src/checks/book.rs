@@ -36,10 +36,13 @@ pub(super) fn check(root: &Path) -> Outcome {
     }
 }
 
-/// The mdBook of this machine. In continuous integration, and where `BOOK` is set, it is compiled
-/// if there is none.
+/// The mdBook of this machine, if it is of that version: others warn of other things. In continuous
+/// integration, and where `BOOK` is set, it is compiled if there is none.
 fn find(root: &Path) -> Option<PathBuf> {
-    let works = |program: &Path| Command::new(program).arg("--version").output().is_ok();
+    let works = |program: &Path| {
+        let output = Command::new(program).arg("--version").output();
+        output.is_ok_and(|output| String::from_utf8_lossy(&output.stdout).contains(VERSION))
+    };
     let folder = root.join("target/mdbook");
     let built = folder.join("bin/mdbook");
     if let Some(found) = [PathBuf::from("mdbook"), built.clone()].into_iter().find(|program| works(program)) {

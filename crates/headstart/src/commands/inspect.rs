@@ -34,7 +34,10 @@ pub(crate) fn run(args: &Inspect) -> anyhow::Result<()> {
             "--csv and --layers print the reads of a profile; without them, what a trace says of stages and files \
              is printed"
         ),
-        FileKind::Text => trace::run(path, args.json),
+        // The start of an image may be text by damage.
+        FileKind::Text => {
+            trace::run(path, args.json).or_else(|error| image(&args.file, args.json).map_err(|_| error))
+        }
         _ if args.csv || args.layers.is_some() => {
             bail!("--csv and --layers print the reads of a profile; {} is {kind}", args.file.display())
         }

@@ -13,8 +13,8 @@ use crate::disk::Shared;
 
 /// How often it looks. In between, the system gives up page cache before a program has to wait for memory.
 const PAUSE: Duration = Duration::from_secs(1);
-/// How often it looks where memory has no room for twice the initial size of the cache: there a program that
-/// starts takes all of it within a second.
+/// How often it looks where memory has no room for the initial size of the cache: there a program that starts
+/// takes all of it within a second.
 const SHORT_PAUSE: Duration = Duration::from_millis(100);
 /// The least that the cache keeps: two sequential readers' windows and a few chunks.
 const MIN_BYTES: u64 = 8 << 20;
@@ -59,7 +59,7 @@ impl Keeping {
         self.heap.tick(Instant::now(), answered_reads);
         let budget = self.watch.look(before.bytes);
         let target = budget.target_bytes();
-        let is_tight = budget.room_bytes() < 2 * self.initial_bytes;
+        let is_tight = budget.room_bytes() < self.initial_bytes;
         if target != before.budget_bytes {
             let (now, then) = (ByteSize(target), ByteSize(before.budget_bytes));
             log::debug!("the cache may hold {now} instead of {then} from now on");

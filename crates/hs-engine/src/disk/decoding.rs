@@ -9,6 +9,7 @@ use super::config::UseVisibility;
 use super::decoders::{Decoder, Urgency};
 use super::image_map::{ChunkKey, ImageMap};
 use super::reads::Source;
+use crate::EndReason;
 use crate::cache::Origin;
 
 impl<M: ImageMap> DiskEngine<M> {
@@ -88,9 +89,12 @@ impl<M: ImageMap> DiskEngine<M> {
     /// A chunk that the stream has not brought is raw.
     fn keep_decoded(&mut self, now: Nanos, slot: u32, key: ChunkKey, decoder: DecoderId) {
         let is_copy = self.table[slot].early;
+        let is_delivered = self.delivers_read(slot);
         match key {
             // The copy stays, in case that its pages are dropped once more.
             ChunkKey::Hot(_) if is_copy => self.cache_stored(slot),
+            // Its raw bytes leave as soon as the page cache has them.
+            ChunkKey::Hot(number) if is_delivered => self.cache_hot_stored(slot, number),
             ChunkKey::Hot(_) | ChunkKey::Cold(_) | ChunkKey::Page(_) => self.drop_stored(slot),
         }
         if let ChunkKey::Hot(number) = key
@@ -98,14 +102,19 @@ impl<M: ImageMap> DiskEngine<M> {
         {
             self.prefetch.handle_resident(number);
             self.prefetch_changed = true;
+            if is_delivered {
+                // The page cache gets that block as well.
+                let raw_bytes = self.table[slot].raw_bytes;
+                self.tripwires.serve(number, 0, raw_bytes, &mut self.dropped_wires);
+            }
             self.fill_tripwire(slot, number);
         }
         let awaited = self.table[slot].is_awaited();
         self.cache_raw(slot, if awaited { Origin::Demanded } else { Origin::Prefetched });
-        match key {
-            // Its readers go on in it, and nothing reads ahead for them where chunks are delivered.
-            ChunkKey::Hot(_) if awaited => self.deliver_and_publish(now, slot, decoder),
-            _ => self.publish(now, slot, false),
+        if is_delivered {
+            self.deliver_and_publish(now, slot, decoder);
+        } else {
+            self.publish(now, slot, false);
         }
         let mut dependents = std::mem::take(&mut self.table[slot].dependents);
         for window in dependents.drain(..) {
@@ -118,6 +127,16 @@ impl<M: ImageMap> DiskEngine<M> {
         }
         // None has come meanwhile, since the page is there.
         self.table[slot].dependents = dependents;
+    }
+
+    /// Whether a chunk is delivered that a read has brought: its readers will want the rest of it, and the
+    /// kernel reads nothing ahead in a disk whose chunks are delivered. Where memory is short, or deliveries
+    /// wait, it stays here.
+    fn delivers_read(&self, slot: u32) -> bool {
+        let chunk = &self.table[slot];
+        let has_room = self.prefetch.ended() != Some(EndReason::Memory) && !self.deliveries.are_behind();
+        let keeps = self.config.delivery.is_some() && self.config.readers_keep;
+        matches!(chunk.key, ChunkKey::Hot(_)) && keeps && has_room && chunk.is_awaited()
     }
 
     /// A chunk that the stream has brought is raw: it is held for its readers, and delivered.

@@ -204,7 +204,7 @@ impl<M: ImageMap> DiskEngine<M> {
             let chunk = &mut self.table[slot];
             chunk.delivered = false;
             chunk.stage = if chunk.stored { Stage::Stored } else { Stage::Absent };
-            if self.streams() {
+            if self.streams() && self.arrived_at[number as usize].is_some() {
                 self.prefetch.handle_dropped(number);
                 self.prefetch_changed = true;
             }

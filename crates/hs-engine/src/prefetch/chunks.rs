@@ -33,13 +33,15 @@ pub(super) struct Chunks {
     under_way_bytes: u64,
     /// Decompressed bytes that the stream has brought.
     brought_bytes: u64,
-    /// Of these, bytes that were delivered to a reader that then did not have them.
+    /// Of these, bytes of chunks that were delivered to a reader that then did not have them.
     dropped_bytes: u64,
+    is_dropped: Vec<bool>,
 }
 
 impl Chunks {
     pub(super) fn new(sizes: Vec<ChunkSize>) -> Self {
         let places = vec![ChunkState::Medium; sizes.len()];
+        let is_dropped = vec![false; sizes.len()];
         let stored_bytes = sizes.iter().map(|size| u64::from(size.stored_bytes)).sum();
         Self {
             sizes,
@@ -49,6 +51,7 @@ impl Chunks {
             under_way_bytes: 0,
             brought_bytes: 0,
             dropped_bytes: 0,
+            is_dropped,
         }
     }
 
@@ -126,9 +129,11 @@ impl Chunks {
         }
     }
 
-    /// Readers had it and need it again.
+    /// Readers had it and need it again. That counts once.
     pub(super) fn dropped(&mut self, chunk: u32) {
-        self.dropped_bytes += self.raw(chunk);
+        if !std::mem::replace(&mut self.is_dropped[chunk as usize], true) {
+            self.dropped_bytes += self.raw(chunk);
+        }
     }
 
     /// Whether most of what was brought was dropped by those that were to keep it.

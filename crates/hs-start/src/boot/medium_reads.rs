@@ -206,9 +206,10 @@ impl Watched {
     fn seen<T>(&self, bytes: ByteRange, read: impl FnOnce() -> T) -> T {
         let at = Instant::now();
         let result = read();
+        let took = at.elapsed();
         let mut seen = self.reads.lock();
         if !seen.ended && seen.reads.len() < MOST_READS && bytes.len > 0 {
-            seen.reads.push(SeenRead { at, took: at.elapsed(), bytes });
+            seen.reads.push(SeenRead { at, took, bytes });
         }
         result
     }

@@ -274,6 +274,57 @@ fn a_chunk_whose_pages_are_dropped_is_decompressed_from_what_is_kept() {
     assert!(!shell.bytes.contains(&(ChunkKey::Hot(0), Form::Raw)), "it was delivered as a whole again");
 }
 
+/// A disk whose chunks are delivered, and of which nothing is prefetched.
+fn delivering(readers_keep: bool) -> Shell {
+    let delivery = Some(DeliveryConfig { before_answers: true });
+    shell(DiskConfig { prefetch: None, delivery, readers_keep, ..DiskConfig::default() })
+}
+
+fn has(shell: &Shell, form: Form) -> bool {
+    shell.bytes.contains(&(ChunkKey::Hot(0), form))
+}
+
+#[test]
+fn a_chunk_that_a_read_brings_is_delivered_and_stays_as_it_is_stored() {
+    let mut shell = delivering(true);
+    for block in &blocks_of_hot(0)[..3] {
+        shell.run(Step::Read { block: *block, blocks: 1, class: 0 });
+        shell.drain();
+        assert!(shell.reads.is_empty() && !has(&shell, Form::Raw) && has(&shell, Form::Stored), "{block}");
+        assert_eq!(shell.fetched.len(), 1, "{block}: its pages were dropped, and come from memory");
+    }
+}
+
+#[test]
+fn a_chunk_that_a_read_brings_stays_raw_where_it_cannot_be_delivered() {
+    // Readers that keep nothing, a page cache that refuses it.
+    for refuses in [false, true] {
+        let mut shell = delivering(refuses);
+        shell.run(Step::Read { block: blocks_of_hot(0)[0], blocks: 1, class: 0 });
+        settle(&mut shell);
+        assert_eq!(shell.deliveries.len(), usize::from(refuses));
+        if refuses {
+            shell.run(Step::Delivered(0, false));
+        }
+        assert!(shell.reads.is_empty() && has(&shell, Form::Raw), "{refuses}");
+    }
+}
+
+#[test]
+fn while_deliveries_wait_what_reads_bring_is_not_delivered() {
+    let mut shell = delivering(true);
+    for chunk in 0..7 {
+        shell.run(Step::Read { block: blocks_of_hot(chunk)[0], blocks: 1, class: 0 });
+        settle(&mut shell);
+    }
+    let raw = shell.bytes.iter().filter(|(key, form)| matches!(key, ChunkKey::Hot(_)) && *form == Form::Raw);
+    assert_eq!(raw.count(), 7, "none is delivered yet");
+    shell.drain();
+    assert!(shell.reads.is_empty());
+    let raw = shell.bytes.iter().filter(|(key, form)| matches!(key, ChunkKey::Hot(_)) && *form == Form::Raw);
+    assert!((1..7).contains(&raw.count()), "some stay here");
+}
+
 #[test]
 fn what_a_sequential_reader_will_want_is_decompressed_before_it_asks() {
     let mut shell = cold_shell(DiskConfig::default());
