@@ -34,9 +34,11 @@ pub(crate) fn run(args: &Inspect) -> anyhow::Result<()> {
             "--csv and --layers print the reads of a profile; without them, what a trace says of stages and files \
              is printed"
         ),
-        // The start of an image may be text by damage.
         FileKind::Text => {
-            trace::run(path, args.json).or_else(|error| image(&args.file, args.json).map_err(|_| error))
+            let Err(error) = trace::run(path, args.json) else { return Ok(()) };
+            // The start of an image may be text by damage.
+            let read = image(&args.file, args.json);
+            if trace::is_meant(path) { read.map_err(|_| error) } else { read }
         }
         _ if args.csv || args.layers.is_some() => {
             bail!("--csv and --layers print the reads of a profile; {} is {kind}", args.file.display())

@@ -59,7 +59,7 @@ fn before_and_after_are_of_one_disk() {
     assert!(totals["stages"][0]["bytes_per_s"].as_f64() > Some(0.0), "{totals}");
     assert!(run(["inspect", &trace]).ok().stdout.contains("unique bytes"));
     run(["inspect", &trace, "--layers", &image]).fails(1, &["reads of a profile", "stages and files"]);
-    run(["inspect", &scene.arg("before.json")]).fails(1, &["has no requests"]);
+    run(["inspect", &scene.arg("before.json")]).fails(1, &["not a headstart image"]);
 }
 
 /// The trace of a start has the command's processes and the time that these had a processor.

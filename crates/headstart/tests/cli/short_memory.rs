@@ -13,7 +13,7 @@ use rustix::process::Signal;
 use crate::scene::{Running, Scene, headstart, machine_has, run, wait_until};
 
 const MIB: u64 = 1 << 20;
-/// What a cache begins with, and never exceeds.
+/// What the disk fills of a cache that may have more.
 const CACHE_BYTES: u64 = 40 * MIB;
 const WINDOW_BYTES: u64 = 128 << 10;
 
@@ -171,7 +171,7 @@ fn the_cache_is_given_back_where_its_group_needs_the_memory() {
     }
     // A kernel may drop pages at any time, and ask for more of a window, but not for most of most of them.
     wait_until("most of the cache is full", || cache("bytes") > CACHE_BYTES / 4 * 3);
-    assert_eq!(cache("budget_bytes"), CACHE_BYTES, "there is room for it");
+    assert!(cache("budget_bytes") >= CACHE_BYTES, "there is room for it");
     let (full, before) = (cache("bytes"), rss_anon_bytes(serving.id()));
 
     // In steps that leave room for the server's memory until it looks. The cache may have half of what other
@@ -189,7 +189,7 @@ fn the_cache_is_given_back_where_its_group_needs_the_memory() {
 
     drop(eater.stdin.take());
     assert!(eater.wait().expect("ended").success(), "it was killed");
-    wait_until("the cache may be as large as before", || cache("budget_bytes") == CACHE_BYTES);
+    wait_until("the cache may be as large as before", || cache("budget_bytes") >= CACHE_BYTES);
     drop(file);
     serving.signal(Signal::TERM);
     assert!(serving.end().0.success());

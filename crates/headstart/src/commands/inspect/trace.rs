@@ -1,5 +1,7 @@
 //! `headstart inspect TRACE.csv`: what each stage of a start read, and of which files.
 
+use std::fs::File;
+use std::io::Read;
 use std::path::Path;
 
 use hs_output::printable::Printable;
@@ -10,6 +12,8 @@ use serde::Serialize;
 
 /// Files beyond these are printed with `--json` only.
 const MOST_FILES_SHOWN: usize = 50;
+/// The first line of a trace says what it is of, the second one names its columns.
+const START_BYTES: u64 = 64 << 10;
 const HEADER: [&str; 7] = ["from, s", "to, s", "requests", "bytes", "unique bytes", "busy, s", "rate"];
 
 #[derive(Serialize)]
@@ -17,6 +21,13 @@ struct Shown {
     kind: &'static str,
     #[serde(flatten)]
     totals: TraceTotals,
+}
+
+/// Whether a file begins as a trace does, with a line that names its columns.
+pub(super) fn is_meant(path: &Path) -> bool {
+    let mut start = Vec::new();
+    let read = File::open(path).and_then(|file| file.take(START_BYTES).read_to_end(&mut start));
+    read.is_ok() && String::from_utf8_lossy(&start).contains("at_s")
 }
 
 /// Prints the totals of a trace.
