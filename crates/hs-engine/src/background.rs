@@ -46,8 +46,9 @@ pub(crate) struct Answered {
     pub first: (Nanos, u64),
     pub done: Nanos,
     pub bytes: u64,
-    /// Nothing else was under way when it was made.
-    pub was_alone: bool,
+    /// Nothing else was under way when it was made, and the medium had to be asked: its first piece shows the
+    /// latency.
+    pub shows_latency: bool,
 }
 
 /// The size of one request for learned windows.
@@ -90,7 +91,7 @@ impl Background {
     /// A request to the medium was answered, whatever it was for.
     pub(crate) fn handle_answered(&mut self, answered: Answered) {
         let (first, first_bytes) = answered.first;
-        if answered.was_alone {
+        if answered.shows_latency {
             self.estimate.observe_latency(answered.asked, first, first_bytes);
         }
         self.estimate.observe_rate(first, answered.done, answered.bytes.saturating_sub(first_bytes));
@@ -181,7 +182,7 @@ mod tests {
                 first: (after(50_000), 50_000),
                 done: after(400_000),
                 bytes: 400_000,
-                was_alone: true,
+                shows_latency: true,
             });
         }
         background

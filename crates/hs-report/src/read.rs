@@ -4,6 +4,7 @@ mod block_log;
 mod image;
 mod json;
 mod profile;
+mod rows;
 mod table;
 
 use std::fs::File;

@@ -317,9 +317,13 @@ impl<M: ImageMap> DiskEngine<M> {
     pub(super) fn note_answered(&mut self, now: Nanos, fetch: u32) {
         let fetch = &mut self.fetches.slab[fetch];
         self.fetches.background.bytes -= std::mem::take(&mut fetch.background_bytes);
+        // A medium with one request of the stream under way sends the stream without being asked for each.
+        let was_asked =
+            fetch.streams.is_empty() || self.config.prefetch.is_some_and(|limits| limits.most_under_way > 1);
+        let shows_latency = fetch.was_alone && was_asked;
         if let Some(first) = fetch.first {
-            let (asked, bytes, was_alone) = (fetch.asked, fetch.bytes, fetch.was_alone);
-            self.background.handle_answered(Answered { asked, first, done: now, bytes, was_alone });
+            let (asked, bytes) = (fetch.asked, fetch.bytes);
+            self.background.handle_answered(Answered { asked, first, done: now, bytes, shows_latency });
         }
     }
 

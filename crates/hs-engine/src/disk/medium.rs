@@ -332,6 +332,7 @@ impl<M: ImageMap> DiskEngine<M> {
 
     /// See [`DiskEngine::handle_fetch_done`].
     pub(super) fn end_fetch(&mut self, now: Nanos, index: u32, why: fn(ChunkKey) -> Why) {
+        self.note_answered(now, index);
         let fetch = &mut self.fetches.slab[index];
         let (mut chunks, mut streams) =
             (std::mem::take(&mut fetch.chunks), std::mem::take(&mut fetch.streams));
@@ -339,7 +340,6 @@ impl<M: ImageMap> DiskEngine<M> {
         if let Some(dispatch) = fetch.dispatch.take() {
             drop(self.queue.handle_done(now, dispatch, bytes));
         }
-        self.note_answered(now, index);
         self.fetches.slab.release(index);
         for (id, run) in streams.drain(..) {
             let of_run =

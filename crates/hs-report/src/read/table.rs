@@ -9,6 +9,7 @@ use anyhow::{Context, bail};
 use hs_units::{ByteRange, Nanos};
 use serde::Deserialize;
 
+use super::rows::bounded;
 use crate::model::{CpuUse, InputKind, Life, Process, RequestKind, Stage};
 use crate::recording::{MOST_REQUESTS, OwnProfile, Recording, Request, StageFile};
 use crate::stage_files;
@@ -69,6 +70,7 @@ fn short(text: &str) -> String {
 /// The recordings in a table: one, unless a column `input` tells several apart.
 pub(super) fn read(mut file: impl BufRead, name: &str) -> anyhow::Result<Vec<Recording>> {
     let start = start_of(&mut file)?;
+    let (file, bound) = bounded(file);
     let mut table = csv::ReaderBuilder::new().comment(Some(b'#')).from_reader(file);
     let columns: HashMap<_, _> =
         table.headers()?.iter().enumerate().map(|(at, name)| (name.trim().to_owned(), at)).collect();
@@ -83,6 +85,7 @@ pub(super) fn read(mut file: impl BufRead, name: &str) -> anyhow::Result<Vec<Rec
     for row in table.records() {
         let row = row?;
         let line = row.position().map_or(0, csv::Position::line);
+        bound.move_behind(row.position().map_or(0, csv::Position::byte));
         let found_in_row = parse(&columns, &row).with_context(|| format!("line {line}"))?;
         let count = if matches!(found_in_row, Row::Request { .. }) { &mut requests } else { &mut others };
         *count += 1;

@@ -33,6 +33,7 @@ fn each_has_a_reason() {
         (b"fio version 4 iolog\n".to_vec(), "is not read"),
         (b"just some text\n".to_vec(), "ends without a request"),
         (vec![b'x'; 100_000], "a line has more than"),
+        (row(&format!("\"{}", "1,\n".repeat(1 << 20))), "a row has more than"),
         (b"{\"a\": 1}".to_vec(), "no run summary"),
         (b"{\"a\": ".to_vec(), "no JSON"),
         ("[".repeat(100_000).into_bytes(), "no JSON"),

@@ -129,6 +129,20 @@ fn a_start_that_finds_all_it_reads_in_the_hot_region_brings_nothing_else() {
 }
 
 #[test]
+fn a_stream_that_is_one_answer_says_nothing_of_the_latency() {
+    for most_under_way in [1, Prefetch::MOST_UNDER_WAY] {
+        let limits = PrefetchConfig { most_under_way, ..PrefetchConfig::default() };
+        let mut shell = shell(limits);
+        program(&mut shell, &[0, 8], LATENCY);
+        let in_a_latency = shell.engine.background.request_bytes(0, true).map(|bytes| bytes * 4);
+        // 20 ms at 100 MB/s.
+        let is_all = in_a_latency.is_some_and(|bytes| bytes > 1_900_000);
+        assert_eq!(is_all, most_under_way == 1, "{most_under_way}: {in_a_latency:?}");
+        shell.finish();
+    }
+}
+
+#[test]
 fn what_waits_is_bounded_by_memory_and_leaves_where_that_is_short() {
     let mut shell = shell(PrefetchConfig { budget_bytes: 4 * STORED, ..PrefetchConfig::default() });
     program(&mut shell, &[0, 8], LATENCY);
