@@ -34,7 +34,7 @@ def figures_of(demo):
             continue
         name, more = NAMES[key]
         # A ratio of waits that boots vary by more than is stated, not judged.
-        drowns = ratio["range"] is None or None in ratio["range"]
+        drowns = None in (ratio.get("range") or [None])
         target = {} if drowns else {"at_least" if more else "at_most": ratio["goal"]}
         noise = ratio.get("range")
         noise = [noise["least"], noise["most"]] if isinstance(noise, dict) else noise
