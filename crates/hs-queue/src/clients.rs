@@ -159,4 +159,29 @@ mod tests {
         }
         assert!((0..).zip(&keys).all(|(number, key)| clients.find(*key) == Some(number)));
     }
+
+    #[test]
+    fn of_many_clients_those_are_forgotten_that_want_nothing_and_are_not_connected() {
+        let mut clients = Clients::default();
+        // One of four is connected, one has a request, one must not be forgotten.
+        for key in 0..REMEMBERED as u64 {
+            let number = clients.add(ClientKey(key), |_| false);
+            match number % 4 {
+                0 => clients.get_mut(number).connections = 1,
+                1 => clients.get_mut(number).handle_request(Nanos::ZERO),
+                _ => {}
+            }
+        }
+        let may_forget = |number: u32| number % 4 == 3;
+        for key in (10_000..).take(REMEMBERED / 4) {
+            let number = clients.add(ClientKey(key), may_forget);
+            assert!(number < REMEMBERED as u32 && may_forget(number), "{number} was forgotten");
+            assert_eq!(
+                (clients.find(ClientKey(key)), clients.find(ClientKey(number.into()))),
+                (Some(number), None)
+            );
+            clients.get_mut(number).connections = 1;
+        }
+        assert_eq!(clients.add(ClientKey(20_000), may_forget), REMEMBERED as u32, "all others are needed");
+    }
 }

@@ -309,4 +309,16 @@ mod tests {
             assert_eq!(spot, None);
         }
     }
+
+    #[test]
+    fn what_is_left_of_many_lies_together() {
+        let mut positions = Positions::default();
+        (0..3_200).for_each(|number| positions.insert(number, number as u32));
+        for number in (0..3_200).filter(|number| number % 16 > 0) {
+            let at = positions.find(number, number as u32).expect("it is in");
+            positions.remove(at, 1);
+        }
+        let (left, rows) = (positions.len as usize, positions.order.len());
+        assert!(rows * 4 <= left, "{left} requests in {rows} blocks");
+    }
 }

@@ -55,6 +55,36 @@ fn neighbours_go_together_up_to_the_limit() {
     assert_eq!(short, 10);
     let rest = dispatched(&mut queue, Nanos(41)).unwrap();
     assert_eq!(rest.requests, 8);
+    let metrics = queue.metrics(Nanos(41)).classes[Class::Demand.index()];
+    assert_eq!((metrics.requests, metrics.dispatches, metrics.merged()), (40, 2, 38));
+}
+
+#[test]
+fn what_happens_to_a_request_is_recorded_in_order() {
+    let mut queue = Queue::new(serial());
+    assert!(queue.recorder().is_none(), "nothing is kept before it is asked for");
+    queue.start_recording(16);
+    let withdrawn = queue.handle_request(Nanos(0), request(1, Class::Fill, 0, 4096));
+    let promoted = queue.handle_request(Nanos(1), request(2, Class::Fill, 1 << 20, 4096));
+    assert!(queue.handle_cancel(Nanos(2), withdrawn));
+    assert!(queue.handle_promote(Nanos(3), promoted, Class::Demand));
+    let served = dispatched(&mut queue, Nanos(4)).expect("it is served");
+    let _ = queue.handle_done(Nanos(5), served.id, 4096).count();
+    let range = ByteRange::new(1 << 20, 4096);
+    let (direction, client, class) = (Direction::Read, ClientKey(1), Class::Demand);
+    let requested = |tag, range| Event::Requested { tag, class: Class::Fill, direction, client, range };
+    let [first, second] = [RequestTag(1), RequestTag(2)];
+    let expected = [
+        requested(first, ByteRange::new(0, 4096)),
+        requested(second, range),
+        Event::Withdrawn { tag: first },
+        Event::Promoted { tag: second, class },
+        Event::Dispatched { class, direction, aged: false, requests: 1, range },
+        Event::Ended { class, bytes: 4096, range },
+    ];
+    let recorded: Vec<_> = queue.recorder().expect("it records").last(16).collect();
+    let numbered = (0..).map(Nanos).zip(expected).map(|(at, event)| Recorded { at, event });
+    assert_eq!(recorded, numbered.collect::<Vec<_>>());
 }
 
 #[test]
@@ -140,4 +170,50 @@ fn a_proven_stream_is_waited_for_and_left_after_its_slice() {
     // A client that does not come back is not waited for twice.
     ask(&mut queue, now, far + (1 << 20));
     assert_eq!(serve(&mut queue, now), far + (1 << 20));
+}
+
+/// Asks for a block and serves what is chosen, which takes a millisecond.
+fn serve_block(queue: &mut Queue, now: Nanos, offset: u64) -> u64 {
+    queue.handle_request(now, request(offset, Class::Demand, offset, 4096));
+    let served = dispatched(queue, now).expect("a request is served");
+    let _ = queue.handle_done(now + Nanos::from_millis(1), served.id, 4096).count();
+    served.range.offset
+}
+
+#[test]
+fn a_stream_between_whose_blocks_others_were_served_is_known_by_its_position_and_waited_for_once() {
+    let mut queue = Queue::new(serial());
+    let millis = Nanos::from_millis;
+    let far = 1 << 30;
+    for block in 0..2 {
+        let offset = block * 4096;
+        assert_eq!(serve_block(&mut queue, millis(4 * block), offset), offset);
+        // Others are read here and there.
+        let other = far + (block << 20);
+        assert_eq!(serve_block(&mut queue, millis(4 * block + 2), other), other);
+    }
+    assert_eq!(serve_block(&mut queue, millis(8), 2 * 4096), 2 * 4096);
+    queue.handle_request(millis(10), request(9, Class::Demand, far, 4096));
+    let Poll::WaitUntil(then) = queue.poll(millis(10)) else { panic!("the stream may go on") };
+    assert_eq!(then, millis(10) + queue.config().slice_idle);
+    let served = dispatched(&mut queue, then).expect("it has not come");
+    assert_eq!(served.range.offset, far);
+}
+
+#[test]
+fn a_stream_whose_next_block_always_waits_is_left_after_its_slice_as_well() {
+    let mut queue = Queue::new(serial());
+    let far = 1 << 30;
+    let (mut now, mut block) = (Nanos(0), 0);
+    assert_eq!(serve_block(&mut queue, now, 0), 0);
+    queue.handle_request(now, request(1, Class::Demand, far, 4096));
+    loop {
+        (now, block) = (now + Nanos::from_millis(1), block + 1);
+        let served = serve_block(&mut queue, now, block * 4096);
+        if served == far {
+            break;
+        }
+        assert!(served == block * 4096 && now < Nanos::from_millis(160), "block {block} at {now}");
+    }
+    assert!(now >= Nanos::from_millis(150), "left at {now}");
 }

@@ -254,6 +254,24 @@ fn only_what_is_asked_for_more_often_gets_past_the_window() {
     assert!((0..100).filter(|key| cache.contains(key)).count() >= 96);
 }
 
+/// Each that was prefetched counts by itself, however many others were.
+#[test]
+fn what_was_prefetched_and_asked_for_once_does_not_get_past_the_window() {
+    let mut cache = Cache::new(PolicyKind::WTinyLfu, 125);
+    for _ in 0..2 {
+        (0..100).for_each(|key| {
+            ask(&mut cache, key);
+        });
+    }
+    for key in 2_000..2_020 {
+        cache.insert(key, (), 1, Origin::Prefetched, |_, ()| {});
+        assert!(cache.get(&key).is_some());
+    }
+    ask(&mut cache, 0);
+    let left = (0..100).filter(|key| cache.contains(key)).count();
+    assert!(left >= 96, "{left} that were asked for twice");
+}
+
 /// A loop a little larger than the cache: LRU never hits.
 #[test]
 fn a_loop_larger_than_the_cache_hits_except_with_lru() {

@@ -207,6 +207,8 @@ struct Shell {
     reads: BTreeMap<ReadId, ByteRange>,
     /// Answered reads for which no program waited.
     expected: Vec<ByteRange>,
+    /// Bytes of answered reads that lie in the hot region and had not come.
+    late_bytes: u64,
     fetches: BTreeMap<FetchId, Vec<FetchChunk>>,
     fetched: BTreeMap<FetchId, Class>,
     cancelled: BTreeSet<FetchId>,
@@ -233,6 +235,7 @@ impl Shell {
             bytes: BTreeSet::new(),
             reads: BTreeMap::new(),
             expected: Vec::new(),
+            late_bytes: 0,
             fetches: BTreeMap::new(),
             fetched: BTreeMap::new(),
             cancelled: BTreeSet::new(),
@@ -543,6 +546,7 @@ impl Shell {
         if answer.expected {
             self.expected.push(range);
         }
+        self.late_bytes += answer.late_bytes;
         let mut at = range.offset;
         for span in answer.spans {
             self.check_span(at, span);

@@ -215,6 +215,33 @@ fn the_next_request_comes_one_latency_before_the_end_of_the_last() {
 }
 
 #[test]
+fn until_its_use_is_seen_the_next_request_leaves_the_medium_idle_for_a_quarter_of_the_latency() {
+    let mut prefetch = Prefetch::new(PrefetchConfig { sees_use: true, ..config() }, vec![CHUNK; 100]);
+    let head = prefetch.handle_head(Nanos::ZERO, 10, 0);
+    prefetch.handle_first_byte(Nanos::from_millis(10), head, 0);
+    prefetch.handle_progress(Nanos::from_millis(14), head, 0);
+    let (done, quarter) = (Nanos::from_millis(50), Nanos(2_500_000));
+    let first_byte = done + quarter;
+    assert_eq!(prefetch.poll(Nanos::from_millis(14)), Next::WaitUntil(first_byte - Nanos::from_millis(10)));
+}
+
+#[test]
+fn the_next_request_comes_one_latency_before_the_end_of_all_that_are_under_way() {
+    let mut prefetch = Prefetch::new(config(), vec![CHUNK; 100]);
+    prefetch.overlaps = true;
+    prefetch.estimate.observe_rate(Nanos::ZERO, Nanos::from_millis(4), 100_000);
+    let head = prefetch.handle_head(Nanos::ZERO, 10, 0);
+    prefetch.handle_first_byte(Nanos::from_millis(10), head, 0);
+    prefetch.handle_progress(Nanos::from_millis(14), head, 0);
+    let Next::Request(_, run) = prefetch.poll(Nanos::from_millis(40)) else { panic!("a request") };
+    assert_eq!(run, 10..11);
+    // Ten chunks of 4 ms from 10 ms on, and one more.
+    let done = Nanos::from_millis(54);
+    let ahead = Nanos::from_millis(10) + pacing::EARLY;
+    assert_eq!(prefetch.poll(Nanos::from_millis(40)), Next::WaitUntil(done - ahead));
+}
+
+#[test]
 fn requests_stay_small_where_the_medium_overlaps_them() {
     for (gap_ms, overlaps) in [(0, true), (10, false)] {
         // The first request lasts for longer than the latency of the next.

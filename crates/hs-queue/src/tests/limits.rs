@@ -47,6 +47,37 @@ fn what_a_client_asked_for_ahead_begins_behind_no_read_in_service_but_the_stream
     }
 }
 
+#[test]
+fn the_medium_does_not_wait_for_a_client_that_wants_nothing_more() {
+    let overlapping = QueueConfig::default();
+    let classes = overlapping.classes.map(|class| ClassConfig { merge_bytes: 0, ..class });
+    let depth = classes[Class::Demand.index()].depth as usize;
+    let fairness = Some(FairnessConfig { lead_bytes: MIB, together_bytes: MIB, request_cost_bytes: 0 });
+    let mut queue = Queue::new(QueueConfig { classes, fairness, ..overlapping });
+    let content = Request { client: ClientKey(2), ..request(0, Class::Demand, 0, MIB) };
+    queue.handle_request(Nanos(0), content);
+    assert_eq!(send_all(&mut queue), 1);
+    for tag in 1..=20 {
+        queue.handle_request(Nanos(0), request(tag, Class::Demand, tag * 2 * MIB, MIB));
+    }
+    assert_eq!(send_all(&mut queue), depth - 1, "although it is served ahead by more than its lead");
+}
+
+#[test]
+fn where_something_moves_a_client_may_be_further_ahead_of_another() {
+    let fairness = |rotational| {
+        let traits = MediumTraits { rotational, overlaps: false, bytes_per_s: None };
+        QueueConfig::for_medium(traits).fairness.expect("clients have shares")
+    };
+    let [still, moving] = [false, true].map(fairness);
+    assert!(moving.lead_bytes > still.lead_bytes && moving.together_bytes > still.together_bytes);
+    // And by more than a few requests cost, or each would be another client's.
+    for fairness in [still, moving] {
+        assert!(fairness.together_bytes >= fairness.lead_bytes);
+        assert!(fairness.lead_bytes >= 16 * fairness.request_cost_bytes, "{fairness:?}");
+    }
+}
+
 /// One client reads alone for a while; when the other comes back, it gets a lead and not all that it did not
 /// ask for.
 #[test]

@@ -11,7 +11,8 @@ fn shell(limits: PrefetchConfig) -> Shell {
 /// The same from a medium with this latency.
 fn shell_behind(limits: PrefetchConfig, latency: Nanos) -> Shell {
     let limits = PrefetchConfig { brings_rest: true, ..limits };
-    let mut shell = Shell::new(DiskConfig { prefetch: Some(limits), ..DiskConfig::default() });
+    let config = DiskConfig { prefetch: Some(limits), least_prefetch_bytes: 0, ..DiskConfig::default() };
+    let mut shell = Shell::new(config);
     shell.pump();
     while let Some(fetch) = pick(&shell.fetches, 0) {
         bring(&mut shell, fetch, latency);
@@ -21,7 +22,7 @@ fn shell_behind(limits: PrefetchConfig, latency: Nanos) -> Shell {
 }
 
 /// A fetch from a medium with this latency and 100 MB/s, and all that follows from it.
-fn bring(shell: &mut Shell, fetch: FetchId, latency: Nanos) {
+pub(super) fn bring(shell: &mut Shell, fetch: FetchId, latency: Nanos) {
     shell.now += latency;
     while !shell.fetches[&fetch].is_empty() {
         shell.now += Nanos(STORED * 10);
@@ -158,6 +159,79 @@ fn what_waits_is_bounded_by_memory_and_leaves_where_that_is_short() {
 }
 
 #[test]
+fn where_others_leave_nothing_half_of_what_the_disk_has_brought_ahead_stays() {
+    let mut shell = shell(PrefetchConfig::default());
+    program(&mut shell, &[0, 8], LATENCY);
+    bring_background(&mut shell, LATENCY);
+    let usage = shell.engine.usage();
+    let half = (usage.held_bytes + usage.filled_bytes) / 2;
+    assert!(usage.filled_bytes > half, "{usage:?}");
+    // A sixteenth of the memory is left alone.
+    let total_bytes = 1 << 30;
+    let sample = MemorySample { total_bytes, available_bytes: total_bytes / 16, pressure: None };
+    shell.engine.handle_memory(shell.now, &sample);
+    shell.pump();
+    let left = shell.engine.usage().filled_bytes + usage.held_bytes;
+    assert!(left <= half && left + STORED > half, "{left} of twice {half}");
+    shell.finish();
+}
+
+#[test]
+fn a_window_that_has_come_and_has_left_does_not_come_again() {
+    let mut shell = shell(PrefetchConfig::default());
+    program(&mut shell, &[8], LATENCY);
+    let mut came = Vec::new();
+    // Neighbours of the first: a read of each looks behind it.
+    let mut others = [9, 10, 11].into_iter();
+    while let Some(fetch) = pick(&shell.fetches, 0) {
+        came.extend(windows(&shell, fetch));
+        bring(&mut shell, fetch, LATENCY);
+        // Others need the memory.
+        shell.engine.shrink_filled(0);
+        shell.pump();
+        others.next().into_iter().for_each(|window| read(&mut shell, window));
+    }
+    assert!(came.len() > 6 && others.next().is_none(), "{came:?}");
+    let once: BTreeSet<_> = came.iter().collect();
+    assert_eq!(once.len(), came.len(), "{came:?}");
+    shell.finish();
+}
+
+#[test]
+fn memory_is_watched_while_something_may_come_or_waits() {
+    let mut shell = shell(PrefetchConfig::default());
+    assert!(shell.engine.watches_memory(), "a read may begin it");
+    program(&mut shell, &[0, 8], LATENCY);
+    bring_background(&mut shell, LATENCY);
+    assert!(shell.engine.watches_memory() && shell.engine.filled.bytes() > 0);
+    let Action::WaitUntil(then) = shell.last else { panic!("it waits to drop it: {:?}", shell.last) };
+    shell.now = then;
+    shell.pump();
+    assert!(!shell.engine.watches_memory(), "nothing waits, and nothing comes");
+    shell.finish();
+}
+
+#[test]
+fn a_request_behind_demand_brings_a_part_of_what_comes_in_a_latency() {
+    let mut shell = shell(PrefetchConfig::default());
+    program(&mut shell, &[0, 8], LATENCY);
+    let limit = |shell: &Shell, reads_wait| {
+        shell.engine.background.request_bytes(0, reads_wait).expect("the medium is known")
+    };
+    // The first was asked for while a read waited.
+    let (mut most, mut largest) = (limit(&shell, true), 0);
+    while let Some(fetch) = pick(&shell.fetches, 0) {
+        let bytes = windows(&shell, fetch).len() as u64 * STORED;
+        assert!(bytes <= most, "{bytes} of {most}");
+        largest = largest.max(bytes);
+        bring(&mut shell, fetch, LATENCY);
+        most = limit(&shell, false);
+    }
+    assert!(largest > STORED, "several windows come together where they fit");
+    shell.finish();
+}
+
+#[test]
 fn what_nothing_has_wanted_for_long_is_dropped() {
     let mut shell = shell(PrefetchConfig::default());
     program(&mut shell, &[0, 8], LATENCY);
@@ -271,6 +345,15 @@ fn a_request_for_learned_windows_reads_over_small_gaps_on_a_medium_that_serves_o
     shell.run(Step::Read { block: 9 * WINDOW_BLOCKS, blocks: 1, class: 0 });
     assert!(shell.fetched.len() > fetched, "what was read over was dropped");
     bring_background(&mut shell, LATENCY);
+    shell.finish();
+}
+
+#[test]
+fn of_blocks_that_an_earlier_start_has_read_windows_whose_own_are_all_hot_do_not_come() {
+    let mut shell = shell(PrefetchConfig::default());
+    // All of window 3 is hot, and of window 2 some blocks are not.
+    let blocks = BlockRange::new(Lba(2 * WINDOW_BLOCKS), 2 * WINDOW_BLOCKS);
+    assert_eq!(shell.engine.handle_learned([blocks]), 1);
     shell.finish();
 }
 

@@ -3,7 +3,7 @@
 use super::*;
 use crate::EndReason;
 use crate::cache::PolicyKind;
-use crate::queue::{MediumTraits, QueueConfig};
+use crate::queue::{Event, MediumTraits, QueueConfig};
 
 pub(super) fn shell(config: DiskConfig) -> Shell {
     Shell::new(config)
@@ -134,6 +134,21 @@ fn windows_that_are_equal_come_with_one_fetch() {
 }
 
 #[test]
+fn bytes_that_windows_share_come_once() {
+    let mut shell = shell_of_equal_windows();
+    shell.engine.start_recording(1);
+    let fetch = pick(&shell.fetches, 0).expect("it is under way");
+    let asked = shell.engine.fetch(fetch).range.len;
+    shell.run(Step::BringAll(0));
+    let ended = shell.engine.queue().recorder().and_then(|recorder| recorder.last(1).next());
+    let came = ended.map(|recorded| match recorded.event {
+        Event::Ended { bytes, .. } => bytes,
+        event => panic!("{event:?}"),
+    });
+    assert_eq!(came, Some(asked));
+}
+
+#[test]
 fn windows_that_are_equal_and_cannot_be_read_fail_their_reads() {
     let mut shell = shell_of_equal_windows();
     for _ in 0..4 {
@@ -163,6 +178,25 @@ fn a_place_that_failed_slowly_is_left_alone_for_a_while_and_one_that_failed_at_o
     }
     shell.run(read);
     assert_eq!((shell.reads.len(), shell.fetches.len()), (1, 1));
+}
+
+#[test]
+fn a_place_that_is_asked_for_again_comes_although_another_one_fails_meanwhile() {
+    let mut shell = cold_shell(DiskConfig::default());
+    shell.run(Step::EndFetch(0));
+    shell.run(Step::Pass(250));
+    shell.run(Step::EndFetch(0));
+    shell.run(Step::Pass(8 * 250));
+    shell.run(Step::Read { block: 0, blocks: 1, class: 0 });
+    // A page of the index, which fails slowly as well.
+    shell.run(Step::Read { block: 24, blocks: 1, class: 0 });
+    assert_eq!(keys_of(&shell).last(), Some(&ChunkKey::Page(1)));
+    shell.run(Step::Pass(250));
+    shell.run(Step::EndFetch(1));
+    assert_eq!((shell.reads.len(), shell.engine.stats().failed_reads), (1, 2));
+    settle(&mut shell);
+    assert_eq!((shell.reads.len(), shell.engine.stats().answered_reads), (0, 1));
+    shell.finish();
 }
 
 #[test]
@@ -307,6 +341,8 @@ fn a_chunk_that_a_read_brings_stays_raw_where_it_cannot_be_delivered() {
             shell.run(Step::Delivered(0, false));
         }
         assert!(shell.reads.is_empty() && has(&shell, Form::Raw), "{refuses}");
+        // What was to be delivered is kept as it is stored until it leaves.
+        assert_eq!(has(&shell, Form::Stored), refuses);
     }
 }
 
@@ -532,6 +568,20 @@ fn a_read_that_only_waits_for_a_delivery_is_answered_when_its_time_is_over() {
     shell.run(Step::Pass(300));
     assert!(shell.reads.is_empty());
     assert_eq!((shell.engine.stats().answered_reads, shell.engine.stats().failed_reads), (1, 0));
+    shell.drain();
+}
+
+#[test]
+fn a_time_limit_that_is_set_later_holds_for_reads_that_wait_already() {
+    let mut shell = cold_shell(DiskConfig { read_timeout: None, ..DiskConfig::default() });
+    shell.run(Step::Pass(300));
+    assert_eq!(shell.reads.len(), 1, "it waits for as long as it takes");
+    shell.engine.set_read_timeout(Some(Nanos::from_millis(400)));
+    shell.times_out = true;
+    shell.run(Step::Pass(50));
+    assert_eq!(shell.last, Action::WaitUntil(Nanos::from_millis(400)));
+    shell.run(Step::Pass(50));
+    assert!(shell.reads.is_empty() && shell.engine.stats().failed_reads == 1);
     shell.drain();
 }
 

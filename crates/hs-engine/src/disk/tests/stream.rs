@@ -1,5 +1,6 @@
 //! Each rule of the stream and of what is delivered by itself.
 
+use super::background::bring;
 use super::rules::{keys_of, settle, shell};
 use super::*;
 use crate::{EndReason, LateRule};
@@ -12,6 +13,7 @@ fn a_late_read_joins_the_stream_and_hurries_it() {
     let fetches = shell.fetched.len();
     shell.run(Step::Read { block: 2, blocks: 1, class: 0 });
     assert_eq!(shell.fetched.len(), fetches, "it is on its way");
+    assert_eq!(shell.engine.stats().joined, 1);
     shell.drain();
     assert_eq!(shell.engine.prefetch().ended(), Some(EndReason::Complete));
     assert_eq!(shell.engine.stats().streamed, u64::from(HOT));
@@ -129,6 +131,38 @@ fn the_stream_passes_over_what_it_cannot_read_and_gives_up_when_that_is_too_much
 }
 
 #[test]
+fn the_stream_is_past_a_chunk_that_a_read_has_asked_for_when_it_cannot_read_over_it() {
+    let mut shell = Shell::new(DiskConfig::default());
+    shell.run(Step::Hold);
+    shell.run(Step::Read { block: blocks_of_hot(1)[0], blocks: 1, class: 0 });
+    shell.run(Step::Begin);
+    assert_eq!(keys_of(&shell)[..3], [1, 0, 1].map(ChunkKey::Hot), "the stream reads over it");
+    shell.run(Step::Comes(1, 0));
+    shell.run(Step::EndFetch(1));
+    shell.drain();
+    assert!(shell.reads.is_empty());
+    assert_eq!(shell.engine.prefetch().front(), HOT, "nothing is taken for being on its way");
+}
+
+#[test]
+fn where_requests_have_a_price_neighbours_that_take_longer_do_not_come() {
+    for (request_price, windows) in [(Nanos::ZERO, 6), (Nanos::from_millis(1), 1)] {
+        let limits = PrefetchConfig { request_price, ..PrefetchConfig::default() };
+        let mut shell = shell(DiskConfig { prefetch: Some(limits), ..DiskConfig::default() });
+        shell.pump();
+        shell.run(Step::Pass(20));
+        shell.run(Step::FirstByte(0));
+        let stream = pick(&shell.fetches, 0).expect("the stream has begun");
+        bring(&mut shell, stream, Nanos::ZERO);
+        shell.run(Step::Read { block: 0, blocks: 1, class: 0 });
+        let page = pick(&shell.fetches, 0).expect("a page of the index comes first");
+        bring(&mut shell, page, Nanos::ZERO);
+        assert_eq!(keys_of(&shell).len(), windows, "{request_price}");
+        shell.finish();
+    }
+}
+
+#[test]
 fn a_prefetch_that_is_held_asks_for_nothing_and_reads_that_wait_for_it_get_what_they_want() {
     let mut shell = Shell::new(DiskConfig::default());
     shell.run(Step::Hold);
@@ -166,6 +200,28 @@ fn programs_wait_for_what_they_ask_for_and_not_for_what_only_is_to_come() {
     assert!(shell.engine.program_wait(shell.now) >= Nanos::from_millis(10));
     assert!(shell.engine.stats().outside_bytes > 0);
     assert_eq!(shell.expected, [ByteRange::new(2 * BLOCK_BYTES, BLOCK_BYTES)]);
+}
+
+#[test]
+fn a_read_of_what_is_not_to_come_is_no_expected_one_however_urgent_it_is() {
+    for class in [0, 7] {
+        let mut shell = shell(DiskConfig::default());
+        shell.run(Step::Read { block: 68, blocks: 1, class });
+        shell.drain();
+        assert!(shell.reads.is_empty() && shell.expected.is_empty(), "{class}");
+    }
+}
+
+#[test]
+fn late_bytes_are_those_of_the_hot_region_that_had_not_come() {
+    let mut shell = shell(DiskConfig::default());
+    // A cold block, and two hot ones.
+    for _ in 0..2 {
+        shell.run(Step::Read { block: 1, blocks: 3, class: 0 });
+        shell.drain();
+        // The second time all of it is here.
+        assert_eq!(shell.late_bytes, 2 * BLOCK_BYTES);
+    }
 }
 
 #[test]
