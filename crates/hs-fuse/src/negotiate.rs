@@ -63,7 +63,8 @@ impl Negotiated {
         if offered & init_flag::INIT_EXT != 0 {
             offered |= u64::from(flags2.unwrap_or(0)) << 32;
         }
-        let flags = offered & WANTED_FLAGS;
+        let resend = if options.resend { 0 } else { init_flag::HAS_RESEND };
+        let flags = offered & WANTED_FLAGS & !resend;
         // Without MAX_PAGES the kernel sends 32 pages at most, whatever the answer is.
         let most = if flags & init_flag::MAX_PAGES == 0 { 32 * PAGE_BYTES } else { u32::MAX };
         Self {

@@ -53,6 +53,9 @@ pub struct SessionOptions {
     pub mtime_s: u64,
     /// The users who may read the file.
     pub access: FileAccess,
+    /// The next server asks for the requests that a dead one had taken, where the kernel can (Linux 6.9).
+    /// Otherwise they fail.
+    pub resend: bool,
 }
 
 impl Default for SessionOptions {
@@ -69,6 +72,7 @@ impl Default for SessionOptions {
             congestion_threshold: 192,
             mtime_s: 0,
             access: FileAccess::default(),
+            resend: true,
         }
     }
 }
@@ -124,11 +128,68 @@ pub struct HeldSession {
 pub struct Session {
     mount: FuseMount,
     negotiated: Negotiated,
-    devices: Vec<Arc<Device>>,
+    queues: Queues,
     files: Arc<Files>,
     /// Threads that take requests.
     threads: usize,
     workers: Arc<Workers>,
+}
+
+/// The queues of a connection. The requests that were taken from one fail when its last descriptor is closed.
+/// A supervisor that holds all keeps them, and the kernel sends them to the next server. One that cannot
+/// resend would never answer them, so that the supervisor then holds one from which none is taken.
+struct Queues {
+    /// Threads take requests from these; at least one.
+    taken_from: Vec<Arc<Device>>,
+    /// What a supervisor holds instead, where the kernel cannot resend.
+    held: Option<Device>,
+}
+
+impl Queues {
+    /// Of a connection with one queue, for so many threads.
+    fn new(first: Device, can_resend: bool, threads: usize) -> Self {
+        let mut clones = Vec::new();
+        while clones.len() < threads - usize::from(can_resend) {
+            match first.clone_queue() {
+                Ok(device) => clones.push(Arc::new(device)),
+                Err(error) => {
+                    log::debug!("workers share FUSE queues: {error}");
+                    break;
+                }
+            }
+        }
+        if can_resend || clones.is_empty() {
+            clones.insert(0, Arc::new(first));
+            return Self { taken_from: clones, held: None };
+        }
+        Self { taken_from: clones, held: Some(first) }
+    }
+
+    /// What a supervisor held of a server that died. Asks for what it had taken, if the kernel can resend.
+    fn of_dead(descriptors: Vec<OwnedFd>, can_resend: bool, threads: usize) -> Result<Self, FuseError> {
+        let mut devices = descriptors.into_iter().map(Device::from_fd);
+        let Some(first) = devices.next() else {
+            let needed = "at least one descriptor of the session";
+            return Err(LinuxError::Option { option: "descriptors", value: "empty".into(), needed }.into());
+        };
+        if !can_resend {
+            log::warn!(
+                "reads that were under way have failed: this kernel cannot resend them (Linux 6.9 can)"
+            );
+            return Ok(Self::new(first, can_resend, threads));
+        }
+        first.notify(notify::RESEND, &[]).map_err(|errno| FuseError::FuseDevice {
+            path: super::device::FUSE_DEVICE.into(),
+            source: errno.into(),
+        })?;
+        let taken_from = std::iter::once(first).chain(devices).map(Arc::new).collect();
+        Ok(Self { taken_from, held: None })
+    }
+
+    fn descriptors(&self) -> impl Iterator<Item = BorrowedFd<'_>> {
+        let taken_from = if self.held.is_some() { &[][..] } else { &self.taken_from };
+        self.held.iter().map(AsFd::as_fd).chain(taken_from.iter().map(|device| device.as_fd()))
+    }
 }
 
 impl Session {
@@ -183,18 +244,9 @@ impl Session {
                 return Err(error);
             }
         };
-        let mut devices = vec![Arc::new(device)];
-        while devices.len() < options.threads {
-            match devices[0].clone_queue() {
-                Ok(device) => devices.push(Arc::new(device)),
-                Err(error) => {
-                    log::debug!("workers share one FUSE queue: {error}");
-                    break;
-                }
-            }
-        }
+        let queues = Queues::new(device, negotiated.has_resend(), options.threads);
         let read_ahead_bytes = options.max_readahead_bytes;
-        let session = Self::new(mount, negotiated, devices, disk, options);
+        let session = Self::new(mount, negotiated, queues, disk, options);
         if read_ahead_bytes > KERNEL_READAHEAD_BYTES
             && let Err(error) = session.set_read_ahead(read_ahead_bytes / 1024)
         {
@@ -214,7 +266,8 @@ impl Session {
 
     /// Goes on with the session of a server that died, which a supervisor has held. Readers that waited for
     /// the dead server go on waiting, and are answered: the kernel sends the requests that it had taken again
-    /// (Linux 6.9; before, they are lost). `disk` must be the same disk and `options` the same options.
+    /// (Linux 6.9; before, they failed with ECONNABORTED when it died). `disk` must be the same disk and
+    /// `options` the same options.
     ///
     /// # Errors
     /// No descriptors, a mount point that is gone, or an option out of range.
@@ -225,20 +278,10 @@ impl Session {
     ) -> Result<Self, FuseError> {
         options.check()?;
         let HeldSession { descriptors, detached, negotiated, mount_point, refuse_waiting } = held;
-        if descriptors.is_empty() {
-            let needed = "at least one descriptor of the session";
-            return Err(LinuxError::Option { option: "descriptors", value: "empty".into(), needed }.into());
-        }
         // Resolving the path would make a request to the very file system that has no server yet.
         let mount = FuseMount::existing(Mounter::for_this_process(), mount_point, detached);
-        let devices: Vec<_> = descriptors.into_iter().map(|fd| Arc::new(Device::from_fd(fd))).collect();
-        if !negotiated.has_resend() {
-            log::warn!("this kernel cannot resend (Linux 6.9 can): reads the last server had taken are lost");
-        } else if let Err(errno) = devices[0].notify(notify::RESEND, &[]) {
-            let source = errno.into();
-            return Err(FuseError::FuseDevice { path: super::device::FUSE_DEVICE.into(), source });
-        }
-        let mut session = Self::new(mount, negotiated, devices, disk, options);
+        let queues = Queues::of_dead(descriptors, negotiated.has_resend(), options.threads)?;
+        let mut session = Self::new(mount, negotiated, queues, disk, options);
         if refuse_waiting && let Some(files) = Arc::get_mut(&mut session.files) {
             files.refuse_resent();
         }
@@ -249,7 +292,7 @@ impl Session {
     fn new(
         mount: FuseMount,
         negotiated: Negotiated,
-        devices: Vec<Arc<Device>>,
+        queues: Queues,
         disk: Arc<dyn Disk>,
         options: SessionOptions,
     ) -> Self {
@@ -261,12 +304,13 @@ impl Session {
             access: options.access,
         };
         let files = Arc::new(Files::new(disk, view));
-        Self { mount, negotiated, devices, files, threads: options.threads, workers: Arc::default() }
+        Self { mount, negotiated, queues, files, threads: options.threads, workers: Arc::default() }
     }
 
     fn start_workers(&self) -> Result<(), FuseError> {
         for index in 0..self.threads {
-            let device = Arc::clone(&self.devices[index % self.devices.len()]);
+            let queues = &self.queues.taken_from;
+            let device = Arc::clone(&queues[index % queues.len()]);
             Workers::start_one(&self.workers, index, device, Arc::clone(&self.files)).map_err(|source| {
                 let path = self.mount.target().into();
                 LinuxError::Io { action: "start a thread for", path, source }
@@ -281,9 +325,9 @@ impl Session {
     }
 
     /// The session's descriptors. A supervisor that holds a duplicate of every one of them keeps the
-    /// mount, and the requests that were taken, alive when this process dies.
+    /// mount alive when this process dies, and the requests that were taken if the kernel can resend.
     pub fn descriptors(&self) -> impl Iterator<Item = BorrowedFd<'_>> {
-        self.devices.iter().map(|device| device.as_fd())
+        self.queues.descriptors()
     }
 
     /// The mount, until it is [shown](Session::show). A supervisor that holds it and the
@@ -304,7 +348,7 @@ impl Session {
 
     /// A way to push bytes into the kernel's page cache.
     pub fn pusher(&self) -> Pusher {
-        Pusher::new(Arc::clone(&self.devices[0]), Arc::clone(&self.workers), self.files.bytes())
+        Pusher::new(Arc::clone(&self.queues.taken_from[0]), Arc::clone(&self.workers), self.files.bytes())
     }
 
     /// Sets how far the kernel reads ahead in this file system, in KiB. It counts for files opened

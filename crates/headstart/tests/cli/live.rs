@@ -40,6 +40,8 @@ const CONSOLE: &str = "console=ttyS0 panic=1 no_timer_check";
 /// A Debian, and what starts it.
 pub(crate) struct Live {
     pub(crate) folder: PathBuf,
+    /// The system as a folder.
+    pub(crate) root: PathBuf,
     /// The name of its image.
     pub(crate) name: String,
 }
@@ -56,7 +58,7 @@ impl Live {
     /// The digest of what [`SUM`] reads, as it is right.
     pub(crate) fn sum(&self) -> String {
         let sum =
-            Command::new("chroot").arg(live_root()).args(["sh", "-c", SUM]).output().expect("chroot starts");
+            Command::new("chroot").arg(&self.root).args(["sh", "-c", SUM]).output().expect("chroot starts");
         String::from_utf8_lossy(&sum.stdout).trim().to_owned()
     }
 
@@ -67,7 +69,7 @@ impl Live {
     }
 
     /// A machine whose kernel and initramfs QEMU loads, which is quicker than a boot loader.
-    fn start(&self, words: &str, devices: &[&str]) -> Machine {
+    pub(crate) fn start(&self, words: &str, devices: &[&str]) -> Machine {
         self.start_with("initrd.img", words, devices)
     }
 
@@ -100,7 +102,7 @@ pub(crate) fn live() -> Option<&'static Live> {
 }
 
 /// Takes a file out of a medium.
-fn extract(medium: &str, from: &str, to: &str) {
+pub(crate) fn extract(medium: &str, from: &str, to: &str) {
     let _ = fs::remove_file(to);
     tool("xorriso", &["-osirrox", "on", "-indev", medium, "-extract", from, to]);
 }
@@ -110,13 +112,9 @@ fn place(medium: &[u8], bytes: &[u8]) -> usize {
     medium.windows(bytes.len()).position(|window| window == bytes).expect("they are on it")
 }
 
-fn live_root() -> PathBuf {
-    Path::new(env!("CARGO_TARGET_TMPDIR")).join("live-root")
-}
-
 fn make() -> Live {
     let kept = Path::new(env!("CARGO_TARGET_TMPDIR"));
-    let root = live_root();
+    let root = kept.join("live-root");
     if !root.join(CERTIFICATE).exists() || !root.join(DRACUT_NETWORK).exists() {
         let _ = fs::remove_dir_all(&root);
         debootstrap(&root, PACKAGES);
@@ -148,7 +146,7 @@ fn make() -> Live {
     extract("network.iso", "/boot/initrd.img", "network.img");
     fs::remove_file(file("network.iso")).expect("removed");
     let name = made["image_digest"].as_str().expect("a name").to_owned();
-    Live { folder, name }
+    Live { folder, root, name }
 }
 
 /// The archive may not answer at once.
@@ -404,7 +402,7 @@ fn a_medium_that_is_pulled_out_and_put_back_is_read_again() {
 fn a_sector_that_cannot_be_read_is_an_error_of_its_files_alone() {
     let Some(live) = live() else { return };
     let medium = live.file("bios.iso");
-    let noise = fs::read(live_root().join("opt/noise")).expect("read");
+    let noise = fs::read(live.root.join("opt/noise")).expect("read");
     let bytes = fs::read(&medium).expect("read");
     let from = noise.len() / 2;
     let at = place(&bytes, &noise[from..from + 64]);
@@ -437,7 +435,7 @@ fn a_root_is_signed_and_comes_over_tls() {
     let key = run(["keygen", &scene.arg("boot")]).ok();
     let key = key.stdout.trim().strip_prefix("#key=").expect("a key").to_owned();
     run(["sign", &image, "--key", &scene.arg("boot.key"), "--date", "2026-01-01", "--expires", "30"]).ok();
-    let (www, certificates) = (scene.arg("www"), live_root());
+    let (www, certificates) = (scene.arg("www"), live.root.clone());
     let [certificate, secret] = [CERTIFICATE, KEY].map(|file| certificates.join(file).display().to_string());
     let nginx = Nginx::start_with(&scene, |port| {
         let tls = format!("ssl_certificate {certificate}; ssl_certificate_key {secret};");

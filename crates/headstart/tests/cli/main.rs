@@ -11,6 +11,7 @@ mod channels;
 mod clouds;
 mod confined;
 mod contained;
+mod deaths;
 mod demo;
 mod endings;
 mod faulty_server;

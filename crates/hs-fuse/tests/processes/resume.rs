@@ -32,6 +32,7 @@ pub(crate) const TESTS: &[Test] = &[
         a_session_is_seen_when_the_next_server_can_go_on_with_it,
     ),
     ("reads_that_may_have_crashed_servers_fail", reads_that_may_have_crashed_servers_fail),
+    ("reads_that_cannot_be_resent_fail", reads_that_cannot_be_resent_fail),
     ("a_session_that_was_just_shown_is_gone_on_with", a_session_that_was_just_shown_is_gone_on_with),
 ];
 
@@ -40,6 +41,8 @@ pub(crate) const VICTIM: &str = "__resume_victim";
 /// What stands before its directory where it dies earlier: before it shows the mount, or right after.
 const PREPARED: &str = "prepared:";
 const SHOWN: &str = "shown:";
+/// The same where it acts as on a kernel that cannot resend.
+const OLD: &str = "old:";
 
 const DISK_BYTES: usize = 1 << 20;
 const READERS: usize = 4;
@@ -47,6 +50,11 @@ const MAXIMUM_DESCRIPTORS: usize = 8;
 
 fn options() -> SessionOptions {
     SessionOptions { threads: 2, direct_io: true, ..Default::default() }
+}
+
+/// As on a kernel before Linux 6.9.
+fn options_of_old() -> SessionOptions {
+    SessionOptions { resend: false, ..options() }
 }
 
 /// A disk that takes reads and never answers them.
@@ -67,9 +75,11 @@ impl Disk for Silent {
 pub(crate) fn victim(directory: &OsStr) -> ! {
     let (sender, taken) = unbounded();
     let said = directory.to_str().expect("a path that is text");
-    let early = [PREPARED, SHOWN].into_iter().find(|early| said.starts_with(early));
-    let directory = Path::new(&said[early.map_or(0, str::len)..]);
-    let mut session = Session::prepare(directory, Arc::new(Silent(sender)), options()).unwrap();
+    let word = [PREPARED, SHOWN, OLD].into_iter().find(|word| said.starts_with(word));
+    let directory = Path::new(&said[word.map_or(0, str::len)..]);
+    let options = if word == Some(OLD) { options_of_old() } else { options() };
+    let mut session = Session::prepare(directory, Arc::new(Silent(sender)), options).unwrap();
+    let early = word.filter(|word| *word != OLD);
     if early.is_none() {
         session.show().unwrap();
     }
@@ -163,19 +173,25 @@ fn go_on(held: HeldSession, target: &Path) {
 }
 
 fn readers_wait_for_the_next_server() {
-    resume_with_readers(false);
+    resume_with_readers("", options(), None);
 }
 
 fn reads_that_may_have_crashed_servers_fail() {
-    resume_with_readers(true);
+    resume_with_readers("", options(), Some(libc::EIO));
 }
 
-fn resume_with_readers(refuse_waiting: bool) {
+/// They would hang: the kernel asks no later server for them.
+fn reads_that_cannot_be_resent_fail() {
+    resume_with_readers(OLD, options_of_old(), Some(libc::ECONNABORTED));
+}
+
+/// The error is that of reads that the dead server had taken; none, and the next server answers them.
+fn resume_with_readers(victim: &str, options: SessionOptions, error: Option<i32>) {
     let directory = tempfile::tempdir().unwrap();
     let target = directory.path().canonicalize().unwrap();
-    let (mut victim, ours) = start_victim("", &target);
+    let (mut victim, ours) = start_victim(victim, &target);
     let (negotiated, descriptors) = receive(&ours);
-    if !negotiated.has_resend() {
+    if options.resend && !negotiated.has_resend() {
         hs_testing::skip("this kernel cannot resend requests (Linux 6.9 can)");
         victim.kill().unwrap();
         victim.wait().unwrap();
@@ -203,14 +219,13 @@ fn resume_with_readers(refuse_waiting: bool) {
             detached: None,
             negotiated,
             mount_point: target.clone(),
-            refuse_waiting,
+            refuse_waiting: error == Some(libc::EIO),
         };
-        let session = Session::resume(held, disk, options()).unwrap();
+        let session = Session::resume(held, disk, options).unwrap();
         for (reader, handle) in readers.into_iter().enumerate() {
             let read = handle.join().unwrap();
-            if refuse_waiting {
-                let errno = read.expect_err("what waited fails").raw_os_error();
-                assert_eq!(errno, Some(libc::EIO));
+            if error.is_some() {
+                assert_eq!(read.expect_err("what waited fails").raw_os_error(), error);
                 continue;
             }
             let bytes = read.expect("a reader waits, and then goes on");

@@ -1,0 +1,103 @@
+//! A root's server that is killed while reads of it are under way: by a kernel that sends them again to the
+//! next server, and by one that cannot.
+
+use std::fs;
+use std::path::Path;
+use std::process::Command;
+
+use crate::live::{Live, SUM, extract, live};
+use crate::scene::run;
+
+/// In the system: the process that serves its root.
+const SERVER: &str = "$(ls /run/headstart | sed -n 's/.sock$//p' | tail -n 1)";
+/// A stick that is so slow that a read is nearly always under way.
+const SLOW: &str = "if=none,id=stick,format=raw,readonly=on,throttling.bps-read=2097152,file=";
+const DEATHS: usize = 3;
+
+/// The same Debian with a kernel that can send FUSE's requests again.
+fn with_newer_kernel(live: &Live) -> Live {
+    let kept = Path::new(env!("CARGO_TARGET_TMPDIR"));
+    let (root, folder) = (kept.join("live-root-6.12"), kept.join("live-6.12"));
+    if !root.exists() {
+        add_kernel(&live.root, &root);
+    }
+    fs::create_dir_all(&folder).expect("a folder");
+    let file = |name: &str| folder.join(name).display().to_string();
+    let (image, iso) = (file("root.hsi"), file("bios.iso"));
+    run(["build", &root.display().to_string(), "-o", &image, "--codec", "zstd:1"]).ok();
+    let made = run(["iso", &image, "-o", &iso, "--live", &live.file("headstart-live"), "--json"]).ok().json();
+    extract(&iso, "/boot/vmlinuz", &file("vmlinuz"));
+    extract(&iso, "/boot/initrd.img", &file("initrd.img"));
+    let name = made["image_digest"].as_str().expect("a name").to_owned();
+    Live { folder, root, name }
+}
+
+/// Debian 12 has Linux 6.12 beside its 6.1. The files of both systems are the same ones.
+fn add_kernel(from: &Path, to: &Path) {
+    let script = r#"
+        cp -al "$FROM" root
+        package() { apt-cache depends linux-image-6.12-cloud-amd64 | sed -n 's/^ *Depends: //p' | head -n 1; }
+        apt-get download -qq -o APT::Sandbox::User=root "$(package)" ||
+            { apt-get update -qq; apt-get download -qq -o APT::Sandbox::User=root "$(package)"; }
+        dpkg-deb --fsys-tarfile ./*.deb | tar -x --keep-directory-symlink -C root
+        chroot root depmod "$(basename root/lib/modules/6.12.*)"
+        mv root "$TO"
+    "#;
+    let folder = tempfile::tempdir_in(env!("CARGO_TARGET_TMPDIR")).expect("a folder");
+    let mut shell = Command::new("sh");
+    shell.args(["-euc", script]).env("LC_ALL", "C").env("FROM", from).env("TO", to);
+    let output = shell.current_dir(folder.path()).output().expect("sh starts");
+    assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
+}
+
+/// What a system said whose server was killed while its programs and libraries were read.
+struct Read {
+    /// The digests, in any order.
+    sums: String,
+    /// Requests of its loop device that failed.
+    failed: u32,
+    can_resend: bool,
+}
+
+fn read_through_deaths(live: &Live) -> Read {
+    let stick = format!("{SLOW}{}", live.file("bios.iso"));
+    let devices = ["-drive", &stick, "-device", "virtio-blk-pci,drive=stick"];
+    let root = format!("root=headstart:LABEL=HEADSTART#{} headstart.prefetch=off", live.name);
+    let mut machine = live.start(&root, &devices);
+    machine.log_in();
+    let both = format!("{{ cat /usr/lib/x86_64-linux-gnu/*.so* | sha256sum & {SUM}; wait; echo ended; }}");
+    machine.ran(&format!("echo 3 >/proc/sys/vm/drop_caches; ({both} >/root/sums 2>&1 &)"));
+    for death in 1..=DEATHS {
+        let ended = machine.ran(&format!("sleep 2; kill -9 {SERVER}; grep -c ended /root/sums"));
+        assert_eq!(ended.trim(), "0", "death {death} comes too late");
+    }
+    machine.ran("until grep -q ended /root/sums; do sleep 1; done");
+    let deaths = machine.ran("cat /run/headstart/*.log | grep -c 'the next one goes on'");
+    assert_eq!(deaths.trim(), DEATHS.to_string());
+    let warned = machine.ran("cat /run/headstart/*.log | grep -c 'cannot resend'");
+    let sums = machine.ran("cat /root/sums");
+    let failed = machine.ran("dmesg | grep -c 'I/O error, dev loop'").trim().parse().expect("a number");
+    // Whatever failed, nothing stays wrong.
+    machine.ran("echo 3 >/proc/sys/vm/drop_caches");
+    assert_eq!(machine.ran(SUM).trim(), live.sum());
+    Read { sums, failed, can_resend: warned.trim() == "0" }
+}
+
+#[test]
+fn reads_under_way_are_sent_again_by_a_kernel_that_can() {
+    let Some(live) = live() else { return };
+    let live = with_newer_kernel(live);
+    let Read { sums, failed, can_resend } = read_through_deaths(&live);
+    assert!(can_resend && sums.contains(&live.sum()) && failed == 0, "{failed} failed: {sums}");
+}
+
+/// Those of read-ahead fail, and the kernel reads again what is then missing. One that a program waits for
+/// may be an I/O error; it does not hang.
+#[test]
+fn reads_under_way_end_on_a_kernel_that_cannot_send_them_again() {
+    let Some(live) = live() else { return };
+    let Read { sums, failed, can_resend } = read_through_deaths(live);
+    assert!(!can_resend, "Debian's 6.1 cannot");
+    let is_right = sums.contains(&live.sum());
+    assert!(is_right || (failed > 0 && sums.contains("Input/output error")), "{failed} failed: {sums}");
+}
