@@ -1,7 +1,7 @@
 //! The processes behind `headstart mount`, `serve` and `attach`: servers that run until they are told to end.
 //!
 //! - [`mount`]: shows a disk as a file, and mounts its file system.
-//! - [`serve`]: NBD exports, and images as files over HTTP.
+//! - [`serve`]: NBD exports, images as files over HTTP, and the memory of guests.
 //! - [`attach`]: fills a file, with a guard and a standby.
 //! - [`fill_cache`]: brings a whole image into the disk cache.
 

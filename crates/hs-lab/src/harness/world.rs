@@ -514,7 +514,7 @@ fn image(prng: &mut Prng) -> Image {
 }
 
 fn config(prng: &mut Prng, medium: &FaultyMedium) -> DiskConfig {
-    let elevator = ElevatorKind::ALL[prng.below(5) as usize];
+    let elevator = ElevatorKind::ALL[prng.below(ElevatorKind::ALL.len() as u64) as usize];
     let traits = MediumTraits {
         rotational: medium.turns,
         overlaps: medium.overlaps,
