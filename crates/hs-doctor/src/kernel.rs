@@ -61,7 +61,7 @@ pub(crate) const FEATURES: &[Feature] = &[
     Feature {
         name: "`FUSE_NOTIFY_RESEND`",
         since: (6, 9),
-        without: "requests that a front end had taken when it died are not asked for again",
+        without: "reads that a server had taken when it died fail",
         found_by: "version",
     },
     Feature {

@@ -53,8 +53,8 @@ pub struct SessionOptions {
     pub mtime_s: u64,
     /// The users who may read the file.
     pub access: FileAccess,
-    /// The next server asks for the requests that a dead one had taken, where the kernel can (Linux 6.9).
-    /// Otherwise they fail.
+    /// Agree with the kernel that the next server may ask for the requests that a dead one had taken (Linux
+    /// 6.9). Otherwise they fail when the last thread of the dead one has ended.
     pub resend: bool,
 }
 
@@ -154,6 +154,9 @@ impl Queues {
                 Ok(device) => clones.push(Arc::new(device)),
                 Err(error) => {
                     log::debug!("workers share FUSE queues: {error}");
+                    if !can_resend && clones.is_empty() {
+                        log::warn!("what is read when this server dies will hang: {error}");
+                    }
                     break;
                 }
             }
@@ -173,9 +176,7 @@ impl Queues {
             return Err(LinuxError::Option { option: "descriptors", value: "empty".into(), needed }.into());
         };
         if !can_resend {
-            log::warn!(
-                "reads that were under way have failed: this kernel cannot resend them (Linux 6.9 can)"
-            );
+            log::warn!("reads that were under way fail: this kernel cannot resend them (Linux 6.9 can)");
             return Ok(Self::new(first, can_resend, threads));
         }
         first.notify(notify::RESEND, &[]).map_err(|errno| FuseError::FuseDevice {
@@ -266,8 +267,8 @@ impl Session {
 
     /// Goes on with the session of a server that died, which a supervisor has held. Readers that waited for
     /// the dead server go on waiting, and are answered: the kernel sends the requests that it had taken again
-    /// (Linux 6.9; before, they failed with ECONNABORTED when it died). `disk` must be the same disk and
-    /// `options` the same options.
+    /// (Linux 6.9; before, they fail with ECONNABORTED when its last thread has ended). `disk` must be the
+    /// same disk and `options` the same options.
     ///
     /// # Errors
     /// No descriptors, a mount point that is gone, or an option out of range.

@@ -20,7 +20,8 @@ use serde::de::DeserializeOwned;
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
 
-/// Descriptors with one message: a session has one for each of its threads, a server one for each address.
+/// Descriptors with one message: a session has one for each of its threads at most, a server one for each
+/// address.
 const MOST_DESCRIPTORS: usize = 64;
 /// Longer than any message: two paths and some numbers.
 const MOST_BYTES: usize = 64 << 10;

@@ -186,7 +186,7 @@ impl Supervisor {
         };
         let before: Vec<_> = before.iter().map(std::os::fd::AsFd::as_fd).collect();
         if self.suspects_requests {
-            log::error!("three servers in a row have crashed: the reads that waited for them fail");
+            log::error!("three servers in a row have crashed: the reads that waited for them are refused");
         }
         let begin = Message::Begin { restarts: self.restarts, refuse_waiting: self.suspects_requests };
         send(&ours, &begin, &before)?;

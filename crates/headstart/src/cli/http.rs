@@ -12,7 +12,7 @@ pub(crate) struct HttpFlags {
     /// Serve the images as files over HTTP at this address. Port 0 takes any free port. Repeatable.
     #[arg(long, value_name = "HOST:PORT", help_heading = "Listen (at least one)")]
     pub http: Vec<String>,
-    /// Also serve a small file, such as a channel's signature, always as it is on disk now. Repeatable.
+    /// Also serve a small file, such as a channel's signature, as it is when the server starts. Repeatable.
     #[arg(
         long,
         value_name = "[NAME=]FILE",

@@ -219,7 +219,7 @@ fn a_disc_starts_a_debian_that_survives_the_death_of_its_server() {
     assert_medium_is_named(&mut machine, "/dev/sr0");
     machine.ran("echo kept in memory >/root/written");
     // Its name tells systemd to leave it alone at shutdown.
-    let server = "$(ls /run/headstart | sed -n 's/.sock$//p' | tail -n 1)";
+    let server = "$(ls /run/headstart | sed -n 's/.sock$//p' | sort -n | tail -n 1)";
     let name = machine.ran(&format!("tr '\\0' ' ' </proc/{server}/cmdline"));
     assert!(name.starts_with("@headstart mount"), "{name}");
     // The next server reads what the first one never had.
@@ -239,7 +239,7 @@ fn a_server_that_dies_before_the_switch_of_roots_is_replaced() {
     let drives = [drive(1, &live.file("bios.iso"), "readonly=on,")];
     let mut machine = live.start(&root, &words(&drives));
     machine.wait_for("(initramfs) ");
-    machine.type_line("kill -9 $(ls /run/headstart | sed -n 's/.sock$//p' | tail -n 1); exit");
+    machine.type_line("kill -9 $(ls /run/headstart | sed -n 's/.sock$//p' | sort -n | tail -n 1); exit");
     machine.log_in();
     assert!(machine.ran("cat /run/headstart/*.log").contains("ended by signal 9"));
     assert_eq!(machine.ran("systemctl is-system-running --wait").trim(), "running");

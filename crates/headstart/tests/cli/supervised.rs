@@ -79,7 +79,7 @@ fn a_reader_goes_on_when_the_server_is_killed_again_and_again() {
     scene.wait_until_clean();
 }
 
-/// Readers that already wait for the server that dies are asked for again.
+/// The kernel asks again for what the server had taken that dies (Linux 6.9).
 #[test]
 fn readers_that_wait_for_the_dead_are_answered_by_the_next() {
     if !machine_has(&[]) {

@@ -191,6 +191,7 @@ fn resume_with_readers(victim: &str, options: SessionOptions, error: Option<i32>
     let target = directory.path().canonicalize().unwrap();
     let (mut victim, ours) = start_victim(victim, &target);
     let (negotiated, descriptors) = receive(&ours);
+    assert_eq!(descriptors.len(), if negotiated.has_resend() { options.threads } else { 1 });
     if options.resend && !negotiated.has_resend() {
         hs_testing::skip("this kernel cannot resend requests (Linux 6.9 can)");
         victim.kill().unwrap();
