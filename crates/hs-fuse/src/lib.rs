@@ -20,6 +20,7 @@ mod files;
 mod mount;
 mod negotiate;
 mod push;
+mod queues;
 mod reply;
 mod served_file;
 mod served_image;

@@ -1,6 +1,6 @@
 //! A mounted disk and the threads that serve it.
 
-use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
+use std::os::fd::{BorrowedFd, OwnedFd};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::Duration;
@@ -9,13 +9,12 @@ use hs_linux::LinuxError;
 use hs_serve::FileAccess;
 
 use super::abort::Abort;
-use super::device::Device;
 use super::files::{FileView, Files};
 use super::mount::{FuseMount, Mounter};
 use super::negotiate::{Negotiated, handshake};
 use super::push::Pusher;
+use super::queues::Queues;
 use super::reply::Disk;
-use super::wire::notify;
 use super::workers::Workers;
 use crate::FuseError;
 
@@ -135,64 +134,6 @@ pub struct Session {
     workers: Arc<Workers>,
 }
 
-/// The queues of a connection. The requests that were taken from one fail when its last descriptor is closed.
-/// A supervisor that holds all keeps them, and the kernel sends them to the next server. One that cannot
-/// resend would never answer them, so that the supervisor then holds one from which none is taken.
-struct Queues {
-    /// Threads take requests from these; at least one.
-    taken_from: Vec<Arc<Device>>,
-    /// What a supervisor holds instead, where the kernel cannot resend.
-    held: Option<Device>,
-}
-
-impl Queues {
-    /// Of a connection with one queue, for so many threads.
-    fn new(first: Device, can_resend: bool, threads: usize) -> Self {
-        let mut clones = Vec::new();
-        while clones.len() < threads - usize::from(can_resend) {
-            match first.clone_queue() {
-                Ok(device) => clones.push(Arc::new(device)),
-                Err(error) => {
-                    log::debug!("workers share FUSE queues: {error}");
-                    if !can_resend && clones.is_empty() {
-                        log::warn!("what is read when this server dies will hang: {error}");
-                    }
-                    break;
-                }
-            }
-        }
-        if can_resend || clones.is_empty() {
-            clones.insert(0, Arc::new(first));
-            return Self { taken_from: clones, held: None };
-        }
-        Self { taken_from: clones, held: Some(first) }
-    }
-
-    /// What a supervisor held of a server that died. Asks for what it had taken, if the kernel can resend.
-    fn of_dead(descriptors: Vec<OwnedFd>, can_resend: bool, threads: usize) -> Result<Self, FuseError> {
-        let mut devices = descriptors.into_iter().map(Device::from_fd);
-        let Some(first) = devices.next() else {
-            let needed = "at least one descriptor of the session";
-            return Err(LinuxError::Option { option: "descriptors", value: "empty".into(), needed }.into());
-        };
-        if !can_resend {
-            log::warn!("reads that were under way fail: this kernel cannot resend them (Linux 6.9 can)");
-            return Ok(Self::new(first, can_resend, threads));
-        }
-        first.notify(notify::RESEND, &[]).map_err(|errno| FuseError::FuseDevice {
-            path: super::device::FUSE_DEVICE.into(),
-            source: errno.into(),
-        })?;
-        let taken_from = std::iter::once(first).chain(devices).map(Arc::new).collect();
-        Ok(Self { taken_from, held: None })
-    }
-
-    fn descriptors(&self) -> impl Iterator<Item = BorrowedFd<'_>> {
-        let taken_from = if self.held.is_some() { &[][..] } else { &self.taken_from };
-        self.held.iter().map(AsFd::as_fd).chain(taken_from.iter().map(|device| device.as_fd()))
-    }
-}
-
 impl Session {
     /// Mounts `disk` as one file in `directory` and starts to serve it.
     ///
@@ -310,8 +251,7 @@ impl Session {
 
     fn start_workers(&self) -> Result<(), FuseError> {
         for index in 0..self.threads {
-            let queues = &self.queues.taken_from;
-            let device = Arc::clone(&queues[index % queues.len()]);
+            let device = Arc::clone(self.queues.of_thread(index));
             Workers::start_one(&self.workers, index, device, Arc::clone(&self.files)).map_err(|source| {
                 let path = self.mount.target().into();
                 LinuxError::Io { action: "start a thread for", path, source }
@@ -349,7 +289,7 @@ impl Session {
 
     /// A way to push bytes into the kernel's page cache.
     pub fn pusher(&self) -> Pusher {
-        Pusher::new(Arc::clone(&self.queues.taken_from[0]), Arc::clone(&self.workers), self.files.bytes())
+        Pusher::new(Arc::clone(self.queues.of_thread(0)), Arc::clone(&self.workers), self.files.bytes())
     }
 
     /// Sets how far the kernel reads ahead in this file system, in KiB. It counts for files opened

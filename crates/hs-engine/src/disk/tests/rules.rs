@@ -158,13 +158,18 @@ fn windows_that_are_equal_and_cannot_be_read_fail_their_reads() {
     assert_eq!(shell.engine.stats().failed_reads, 2);
 }
 
-#[test]
-fn a_place_that_failed_slowly_is_left_alone_for_a_while_and_one_that_failed_at_once_is_not() {
+/// A place has just failed, slowly enough to be left alone for a while.
+fn shell_after_a_slow_failure() -> Shell {
     let mut shell = cold_shell(DiskConfig::default());
     shell.run(Step::EndFetch(0));
-    // Just slow enough.
     shell.run(Step::Pass(250));
     shell.run(Step::EndFetch(0));
+    shell
+}
+
+#[test]
+fn a_place_that_failed_slowly_is_left_alone_for_a_while_and_one_that_failed_at_once_is_not() {
+    let mut shell = shell_after_a_slow_failure();
     let read = Step::Read { block: 0, blocks: 1, class: 0 };
     shell.run(read);
     assert!(shell.reads.is_empty() && shell.fetches.is_empty(), "it fails at once");
@@ -182,10 +187,7 @@ fn a_place_that_failed_slowly_is_left_alone_for_a_while_and_one_that_failed_at_o
 
 #[test]
 fn a_place_that_is_asked_for_again_comes_although_another_one_fails_meanwhile() {
-    let mut shell = cold_shell(DiskConfig::default());
-    shell.run(Step::EndFetch(0));
-    shell.run(Step::Pass(250));
-    shell.run(Step::EndFetch(0));
+    let mut shell = shell_after_a_slow_failure();
     shell.run(Step::Pass(8 * 250));
     shell.run(Step::Read { block: 0, blocks: 1, class: 0 });
     // A page of the index, which fails slowly as well.
