@@ -327,8 +327,8 @@ impl Server<'_> {
         let mounted = served.mount_fs(target, &options)?;
         if !args.trusted {
             log::warn!(
-                "the kernel has mounted the {} in {}, which nobody vouches for (--trusted does); drivers of file \
-                 systems are not made to stand malice",
+                "the kernel has mounted the {} in {}: use images that you trust, for a malicious one can attack \
+                 the kernel's driver (--trusted leaves this line out)",
                 mounted.file_system(),
                 args.image.display()
             );

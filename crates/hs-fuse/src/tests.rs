@@ -370,7 +370,7 @@ fn read_ahead_is_what_was_asked_for() {
 }
 
 #[test]
-fn unmounting_cuts_off_whoever_still_waits() {
+fn unmounting_ends_reads_that_still_wait() {
     if !can_mount() {
         return;
     }
@@ -389,7 +389,7 @@ fn unmounting_cuts_off_whoever_still_waits() {
 }
 
 #[test]
-fn somebody_else_may_unmount() {
+fn another_program_may_unmount() {
     if !can_mount() {
         return;
     }
@@ -457,7 +457,7 @@ fn the_helper_mounts_too() {
 }
 
 #[test]
-fn whoever_closes_the_file_does_not_wait_for_the_server() {
+fn closing_the_file_does_not_wait_for_the_server() {
     if !can_mount() {
         return;
     }

@@ -147,7 +147,7 @@ fn what_cannot_be_attached_or_mounted_is_refused() {
 }
 
 #[test]
-fn a_device_does_not_keep_the_elevator_of_whoever_had_it_before() {
+fn a_device_does_not_keep_the_elevator_of_its_last_file() {
     if !machine_has(&["/dev/fuse"]) {
         return;
     }

@@ -162,6 +162,8 @@ pub fn remote(words: &Words) -> RemoteOptions {
         channel_state: words.min_date.is_none().then(|| "none".into()),
         min_date: words.min_date.clone(),
         refuses_unnamed: !words.insecure,
+        open_timeout: Some(words.wait),
+        read_timeout: words.read_timeout,
         ..RemoteOptions::default()
     }
 }

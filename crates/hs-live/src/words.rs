@@ -141,8 +141,10 @@ pub struct Words {
     pub min_date: Option<Date>,
     /// Whether an image from the network needs neither name nor signature.
     pub insecure: bool,
-    /// How long the medium may take to appear.
+    /// How long the medium may take to appear, or the server to answer.
     pub wait: Duration,
+    /// A read that has waited this long fails.
+    pub read_timeout: Duration,
     /// Where writes go.
     pub overlay: Overlay,
     /// Record what the start reads.
@@ -188,8 +190,10 @@ impl Words {
     pub fn parse(command_line: &str) -> Result<Self, WordsError> {
         let place =
             command_line.split_ascii_whitespace().filter_map(|word| word.strip_prefix(ROOT)).next_back();
+        let place = parse_place(place.ok_or(WordsError::NoRoot)?)?;
         let mut words = Self {
-            place: parse_place(place.ok_or(WordsError::NoRoot)?)?,
+            read_timeout: usual_read_timeout(&place),
+            place,
             image_path: IMAGE_PATH.to_owned(),
             budget: None,
             prefetch: PrefetchMode::Warm,
@@ -221,6 +225,10 @@ impl Words {
             "prefetch" => self.prefetch = prefetch_mode(value).ok_or_else(|| wrong(MODES.to_owned()))?,
             "min-date" => self.min_date = Some(value.parse().map_err(|error| wrong(format!("{error}")))?),
             "wait" => self.wait = seconds(value).ok_or_else(|| wrong(NO_SECONDS.to_owned()))?,
+            "read-timeout" => {
+                let given = seconds(value).filter(|timeout| !timeout.is_zero());
+                self.read_timeout = given.ok_or_else(|| wrong(NO_SECONDS.to_owned()))?;
+            }
             "overlay" if value == "memory" => self.overlay = Overlay::Memory,
             "overlay" => {
                 let name = DeviceName::parse(value);
@@ -241,10 +249,20 @@ impl Words {
     }
 }
 
+/// A machine can do nothing without its server, so it waits for a network that is repaired. A stick that is
+/// not put back soon will not be, and the machine is to shut down.
+const fn usual_read_timeout(place: &RootPlace) -> Duration {
+    Duration::from_secs(match place {
+        RootPlace::Address(_) => 600,
+        RootPlace::Device { .. } => 60,
+    })
+}
+
 const NO_SECONDS: &str = "a number of seconds is missing";
 
+/// At most thirty years, which can be added to any moment.
 fn seconds(value: &str) -> Option<Duration> {
-    value.parse().ok().map(Duration::from_secs)
+    value.parse().ok().filter(|seconds| *seconds <= 1_000_000_000).map(Duration::from_secs)
 }
 
 /// The modes that make sense for a root.
@@ -292,6 +310,7 @@ mod tests {
     fn values_are_taken_and_the_rest_is_kept() {
         let words = Words::parse(
             "root=headstart:LABEL=A headstart.budget=64M headstart.min-date=2026-11-22 headstart.wait=5 \
+             headstart.read-timeout=7 \
              headstart.overlay=LABEL=KEEP headstart.prefetch=off headstart.image=/x.hsi headstart.insecure \
              headstart.verify headstart.record=LABEL=KEEP headstart.record-for=9 headstart.colour=red head.start=1",
         )
@@ -299,6 +318,7 @@ mod tests {
         assert_eq!(words.budget, Some(ByteSize(64 << 20)));
         assert!(words.min_date.is_some() && words.insecure && words.verify);
         assert_eq!((words.wait, words.prefetch), (Duration::from_secs(5), PrefetchMode::Off));
+        assert_eq!(words.read_timeout, Duration::from_secs(7));
         assert_eq!(words.record, Some(RecordPlace::Device(DeviceName::Label("KEEP".to_owned()))));
         assert_eq!(words.record_for, Duration::from_secs(9));
         assert_eq!(words.overlay, Overlay::Device(DeviceName::Label("KEEP".to_owned())));
@@ -306,6 +326,13 @@ mod tests {
             (words.image_path.as_str(), &words.unknown[..]),
             ("/x.hsi", &["headstart.colour=red".to_owned()][..])
         );
+    }
+
+    #[test]
+    fn a_read_from_a_server_waits_longer_than_one_from_a_stick() {
+        let timeout = |line: &str| Words::parse(line).expect(line).read_timeout.as_secs();
+        assert_eq!(timeout("root=headstart:LABEL=A"), 60);
+        assert_eq!(timeout("root=headstart:https://h/a.hsi#hs1-ab"), 600);
     }
 
     #[test]
@@ -330,6 +357,8 @@ mod tests {
             ("root=headstart:sda1", "names no image"),
             ("root=headstart:LABEL=A headstart.budget=many", "headstart.budget=many"),
             ("root=headstart:LABEL=A headstart.wait=long", "number of seconds"),
+            ("root=headstart:LABEL=A headstart.wait=99999999999", "number of seconds"),
+            ("root=headstart:LABEL=A headstart.read-timeout=0", "number of seconds"),
             ("root=headstart:LABEL=A headstart.overlay=disk", "where writes go"),
             ("root=headstart:LABEL=A headstart.record=x", "a profile is written"),
             ("root=headstart:LABEL=A headstart.image=x", "begins with /"),

@@ -8,7 +8,7 @@ use hs_remote::Address;
 use hs_remote::http::{HttpClient, HttpOptions, HttpStore, Timeouts};
 use hs_store::Store;
 
-use crate::image::ImageSource;
+use crate::image::{ImageSource, RemoteOptions};
 use crate::location::{ImageLocation, ImagePlace, Trust};
 use crate::remote::keyring;
 use hs_trust::channel::ChannelTrust;
@@ -42,7 +42,7 @@ pub fn resolve(image: &ImageSource) -> anyhow::Result<ImageSource> {
     };
     let pointer = match &place {
         ImagePlace::Remote(_) if remote.offline => trust.recall()?,
-        place => trust.accept(&read(place, &name)?)?,
+        place => trust.accept(&read(place, &name, remote)?)?,
     };
     // What is signed under its own name is that image; a channel is to move on.
     if pointer.url.is_some() && pointer.expires.is_none() {
@@ -59,7 +59,11 @@ pub fn resolve(image: &ImageSource) -> anyhow::Result<ImageSource> {
 /// Checks the signature in a file: it must be by `key`, and of `image`, under whatever name.
 pub fn verify_file(path: &Path, key: &Key, image: hs_image::ImageDigest) -> anyhow::Result<Pointer> {
     let name = path.display().to_string();
-    let pointer = Pointer::verify(&read(&ImagePlace::File(path.to_owned()), &name)?, key, &name)?;
+    let pointer = Pointer::verify(
+        &read(&ImagePlace::File(path.to_owned()), &name, &RemoteOptions::default())?,
+        key,
+        &name,
+    )?;
     if pointer.image != image {
         bail!("{name} is of {}, not of {image}", pointer.image);
     }
@@ -99,7 +103,7 @@ fn names(place: &ImagePlace) -> anyhow::Result<(String, String)> {
     Ok((location.to_string(), channel.to_owned()))
 }
 
-fn read(place: &ImagePlace, name: &str) -> anyhow::Result<String> {
+fn read(place: &ImagePlace, name: &str, remote: &RemoteOptions) -> anyhow::Result<String> {
     let bytes = match place {
         ImagePlace::File(path) => {
             let mut bytes = Vec::new();
@@ -108,7 +112,11 @@ fn read(place: &ImagePlace, name: &str) -> anyhow::Result<String> {
             bytes
         }
         ImagePlace::Remote(address) => {
-            let options = HttpOptions { opening_bytes: MOST_BYTES, ..HttpOptions::default() };
+            let options = HttpOptions {
+                opening_bytes: MOST_BYTES,
+                opening: remote.opening(),
+                ..HttpOptions::default()
+            };
             let client = HttpClient::new(Timeouts::default())?;
             let store = HttpStore::open(address.locate(&client, &keyring())?, client, options)?;
             let mut bytes = vec![0; store.len().min(MOST_BYTES + 1) as usize];
@@ -157,7 +165,6 @@ mod tests {
     use std::ffi::OsStr;
 
     use super::*;
-    use crate::image::RemoteOptions;
     use hs_trust::date::Date;
     use hs_trust::seen::SignedPointer;
 

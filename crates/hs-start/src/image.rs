@@ -7,6 +7,7 @@ use std::time::Duration;
 
 use anyhow::Context;
 use hs_fill::Subject;
+use hs_remote::http::Patience;
 use hs_service::careful::resolve;
 use hs_trust::date::Date;
 
@@ -34,6 +35,8 @@ pub struct RemoteOptions {
     pub min_date: Option<Date>,
     /// Folder that records the newest signature seen of each channel, or `none`.
     pub channel_state: Option<PathBuf>,
+    /// How long a server that does not answer is asked for its image. A few tries when `None`.
+    pub open_timeout: Option<Duration>,
     /// A read that has waited this long fails.
     pub read_timeout: Duration,
     /// Whether an address must prove which image it is of.
@@ -53,8 +56,16 @@ impl Default for RemoteOptions {
             min_date: None,
             channel_state: None,
             refuses_unnamed: false,
+            open_timeout: None,
             read_timeout: USUAL_READ_TIMEOUT,
         }
+    }
+}
+
+impl RemoteOptions {
+    /// How often the first request for something at an address is made again.
+    pub(crate) fn opening(&self) -> Patience {
+        self.open_timeout.map_or_else(Patience::for_opening, Patience::within)
     }
 }
 

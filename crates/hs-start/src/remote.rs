@@ -186,7 +186,8 @@ pub fn open(image: &ImageSource, address: &Address, purpose: Purpose) -> anyhow:
     let timeout = image.remote.read_timeout;
     let options = HttpOptions {
         opening_bytes: purpose.opening_bytes(),
-        patience: Patience { total: timeout, ..Patience::default() },
+        opening: image.remote.opening(),
+        patience: Patience::within(timeout),
         remembered: remembered.as_ref().map(Remembered::version),
         ..HttpOptions::default()
     };
@@ -204,7 +205,7 @@ pub fn open(image: &ImageSource, address: &Address, purpose: Purpose) -> anyhow:
         move |found: ImageDigest| {
             if !is_named && purpose == Purpose::Serve {
                 log::warn!(
-                    "nobody vouches for {address}; to get this image and no other, add #{found} to the address"
+                    "nothing proves which image {address} is; to get this image and no other, add #{found} to the address"
                 );
             }
             if let Some(folder) = folder.as_ref().filter(|_| name != Some(found)) {
@@ -240,7 +241,7 @@ fn refuse_unnamed(
         None => "`headstart verify` prints its name".to_owned(),
     };
     bail!(
-        "nobody vouches for {address}, and root takes no image from the network that has no name: {name}; \
+        "nothing proves which image {address} is, and root takes no image from the network that has no name: {name}; \
          add the name if you have it from its publisher, #key=KEY of a publisher who signs, or say --insecure"
     )
 }

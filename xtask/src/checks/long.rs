@@ -43,8 +43,11 @@ fn minimum(root: &Path) -> Outcome {
     )
 }
 
+/// Inputs of each property test in the long run.
+const LONG_CASES: &str = "5000";
+
 /// The profile that people get, which no other test uses: the program, and the crates whose tests need
-/// nothing.
+/// nothing. Their property tests get new inputs, and more of them.
 fn release(root: &Path) -> Outcome {
     let packages = PURE
         .iter()
@@ -52,6 +55,7 @@ fn release(root: &Path) -> Outcome {
         .flat_map(|name| ["-p", name]);
     let mut command = cargo::command(root);
     command.args(["test", "--release", "--no-fail-fast", "--locked", "--lib", "--bins"]).args(packages);
+    command.env("PROPTEST_CASES", LONG_CASES);
     Outcome::Tests(programs::run_command("release", &mut command))
 }
 

@@ -58,6 +58,9 @@ struct Program {
     folder: PathBuf,
 }
 
+/// The seed of proptest's inputs.
+const PROPTEST_SEED: &str = "PROPTEST_RNG_SEED";
+
 /// Builds and runs them all.
 pub(super) fn run(root: &Path) -> Tally {
     let mut all = Tally::default();
@@ -82,6 +85,10 @@ pub(super) fn run(root: &Path) -> Tally {
 fn run_program(program: &Program) -> Tally {
     let mut command = Command::new(&program.executable);
     command.current_dir(&program.folder).env("CARGO_MANIFEST_DIR", &program.folder);
+    // The same random inputs each time, so that what fails is a change; `test-long` tries new ones.
+    if std::env::var_os(PROPTEST_SEED).is_none() {
+        command.env(PROPTEST_SEED, "1");
+    }
     run_command(&program.name, &mut command)
 }
 

@@ -71,7 +71,16 @@ impl From<&ImageArg> for ImageSource {
 impl From<RemoteValues> for RemoteOptions {
     fn from(flags: RemoteValues) -> Self {
         let RemoteValues { base, offline, disk_cache, min_date, channel_state, read_timeout } = flags;
-        Self { base, offline, disk_cache, min_date, channel_state, read_timeout, refuses_unnamed: false }
+        Self {
+            base,
+            offline,
+            disk_cache,
+            min_date,
+            channel_state,
+            open_timeout: None,
+            read_timeout,
+            refuses_unnamed: false,
+        }
     }
 }
 

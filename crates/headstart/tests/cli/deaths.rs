@@ -5,20 +5,20 @@ use std::fs;
 use std::path::Path;
 use std::process::Command;
 
-use crate::live::{Live, SUM, extract, live};
+use crate::live::{Live, SERVER, SUM, live};
+use crate::machine::Machine;
 use crate::scene::run;
 
-/// Kills the process that serves the system's root, once there is another than the one that was killed last.
-const KILL: &str = "until s=$(ls /run/headstart | sed -n 's/.sock$//p' | sort -n | tail -n 1) && \
-                    [ \"$s\" != \"$last\" ] && kill -9 $s; do sleep 1; done; last=$s";
 /// A stick that is so slow that a read is nearly always under way.
 const SLOW: &str = "if=none,id=stick,format=raw,readonly=on,throttling.bps-read=2097152,file=";
+/// Nothing is read before it is asked for.
+const NO_PREFETCH: &str = "headstart.prefetch=off";
 const DEATHS: usize = 3;
 
-/// The same Debian with a kernel that can send FUSE's requests again.
-fn with_newer_kernel(live: &Live) -> Live {
+/// A stick with the same Debian and a kernel that can send FUSE's requests again.
+fn stick_with_newer_kernel(live: &Live) -> String {
     let kept = Path::new(env!("CARGO_TARGET_TMPDIR"));
-    let (root, folder) = (kept.join("live-root-6.12"), kept.join("live-6.12"));
+    let (root, folder) = (kept.join("usb-root"), kept.join("usb"));
     if !root.exists() {
         add_kernel(&live.root, &root);
     }
@@ -26,18 +26,19 @@ fn with_newer_kernel(live: &Live) -> Live {
     let file = |name: &str| folder.join(name).display().to_string();
     let (image, iso) = (file("root.hsi"), file("bios.iso"));
     run(["build", &root.display().to_string(), "-o", &image, "--codec", "zstd:1"]).ok();
-    let made = run(["iso", &image, "-o", &iso, "--live", &live.file("headstart-live"), "--json"]).ok().json();
-    extract(&iso, "/boot/vmlinuz", &file("vmlinuz"));
-    extract(&iso, "/boot/initrd.img", &file("initrd.img"));
-    let name = made["image_digest"].as_str().expect("a name").to_owned();
-    Live { folder, root, name }
+    let live = live.file("headstart-live");
+    let words = ["console=ttyS0", "no_timer_check", NO_PREFETCH];
+    let words = words.iter().flat_map(|word| ["--append", word]);
+    let flags = ["iso", &image, "-o", &iso, "--live", &live, "--timeout", "0"];
+    run(flags.into_iter().chain(words)).ok();
+    iso
 }
 
 /// Debian 12 has Linux 6.12 beside its 6.1. The files of both systems are the same ones.
 fn add_kernel(from: &Path, to: &Path) {
     let script = r#"
         cp -al "$FROM" root
-        package() { apt-cache depends linux-image-6.12-cloud-amd64 | sed -n 's/^ *Depends: //p' | head -n 1; }
+        package() { apt-cache depends linux-image-6.12-amd64 | sed -n 's/^ *Depends: //p' | head -n 1; }
         apt-get download -qq -o APT::Sandbox::User=root "$(package)" ||
             { apt-get update -qq; apt-get download -qq -o APT::Sandbox::User=root "$(package)"; }
         dpkg-deb --fsys-tarfile ./*.deb | tar -x --keep-directory-symlink -C root
@@ -60,16 +61,15 @@ struct Read {
     can_resend: bool,
 }
 
-fn read_through_deaths(live: &Live) -> Read {
-    let stick = format!("{SLOW}{}", live.file("bios.iso"));
-    let devices = ["-drive", &stick, "-device", "virtio-blk-pci,drive=stick"];
-    let root = format!("root=headstart:LABEL=HEADSTART#{} headstart.prefetch=off", live.name);
-    let mut machine = live.start(&root, &devices);
+fn read_through_deaths(live: &Live, machine: &mut Machine) -> Read {
     machine.log_in();
     let both = format!("{{ cat /usr/lib/x86_64-linux-gnu/*.so* | sha256sum & {SUM}; wait; echo ended; }}");
     machine.ran(&format!("echo 3 >/proc/sys/vm/drop_caches; ({both} >/root/sums 2>&1 &)"));
+    // Each kills another server than the one before.
+    let kill =
+        format!("until s={SERVER} && [ \"$s\" != \"$last\" ] && kill -9 $s; do sleep 1; done; last=$s");
     for death in 1..=DEATHS {
-        let ended = machine.ran(&format!("sleep 2; {KILL}; grep -c ended /root/sums"));
+        let ended = machine.ran(&format!("sleep 2; {kill}; grep -c ended /root/sums"));
         assert_eq!(ended.trim(), "0", "death {death} comes too late");
     }
     machine.ran("until grep -q ended /root/sums; do sleep 1; done");
@@ -84,12 +84,17 @@ fn read_through_deaths(live: &Live) -> Read {
     Read { sums, failed, can_resend: warned.trim() == "0" }
 }
 
+/// The stick is at a USB controller. The firmware, a BIOS, starts its boot loader.
 #[test]
 fn reads_under_way_are_sent_again_by_a_kernel_that_can() {
     let Some(live) = live() else { return };
-    let live = with_newer_kernel(live);
-    let Read { sums, failed, can_resend } = read_through_deaths(&live);
+    let stick = format!("{SLOW}{}", stick_with_newer_kernel(live));
+    let usb = ["-device", "qemu-xhci", "-drive", &stick, "-device", "usb-storage,drive=stick"];
+    let mut machine = Machine::start("768M", ["-vga", "std"].iter().chain(&usb));
+    let Read { sums, failed, can_resend } = read_through_deaths(live, &mut machine);
     assert!(can_resend && sums.contains(&live.sum()) && failed == 0, "{failed} failed: {sums}");
+    assert!(machine.ran("readlink -f /dev/disk/by-label/HEADSTART").starts_with("/dev/sd"));
+    assert!(machine.ran("ls /sys/bus/usb/drivers/usb-storage").contains(":1.0"));
 }
 
 /// Those of read-ahead fail, and the kernel reads again what is then missing. One that a program waits for
@@ -97,7 +102,10 @@ fn reads_under_way_are_sent_again_by_a_kernel_that_can() {
 #[test]
 fn reads_under_way_end_on_a_kernel_that_cannot_send_them_again() {
     let Some(live) = live() else { return };
-    let Read { sums, failed, can_resend } = read_through_deaths(live);
+    let stick = format!("{SLOW}{}", live.file("bios.iso"));
+    let root = format!("root=headstart:LABEL=HEADSTART#{} {NO_PREFETCH}", live.name);
+    let mut machine = live.start(&root, &["-drive", &stick, "-device", "virtio-blk-pci,drive=stick"]);
+    let Read { sums, failed, can_resend } = read_through_deaths(live, &mut machine);
     assert!(!can_resend, "Debian's 6.1 cannot");
     let is_right = sums.contains(&live.sum());
     // What a program has mapped is a bus error.

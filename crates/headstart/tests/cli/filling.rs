@@ -293,7 +293,7 @@ fn mode(file: &str) -> u32 {
 
 /// An incomplete file cannot be read while it has no guard, however a guard failed to begin.
 #[test]
-fn what_nobody_guards_has_no_right_to_be_read_until_somebody_does() {
+fn a_file_without_a_guard_cannot_be_read_until_it_has_one() {
     let Some(folder) = FillingFolder::new() else { return };
     let scene = Scene::new();
     let disk = scene.image("disk.hsi", 1000, 101);

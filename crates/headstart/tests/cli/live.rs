@@ -3,10 +3,12 @@
 
 use std::fs;
 use std::io::Write;
+use std::net::TcpListener;
 use std::os::unix::net::UnixStream;
 use std::path::{Path, PathBuf};
 use std::process::Command;
 use std::sync::OnceLock;
+use std::time::Duration;
 
 use crate::machine::Machine;
 use crate::scene::{Scene, has_tools, machine_has, run, tool};
@@ -29,6 +31,8 @@ const PACKAGES: &str =
     "linux-image-cloud-amd64,systemd-sysv,udev,initramfs-tools,dracut-network,procps,busybox,zstd,iproute2";
 /// The files that are compared: some of them were read while it started, most were not.
 pub(crate) const SUM: &str = "find /usr/bin /usr/sbin -type f | LC_ALL=C sort | xargs cat | sha256sum";
+/// The process that serves the root, for the shell: it has the newest socket.
+pub(crate) const SERVER: &str = "$(ls /run/headstart | sed -n 's/.sock$//p' | sort -n | tail -n 1)";
 /// In the system: where initramfs-tools and dracut find authorities, and a server's certificate with its key.
 const AUTHORITY: &str = "etc/ssl/certs/ca-certificates.crt";
 const CERTIFICATE: &str = "opt/certificate.pem";
@@ -36,6 +40,8 @@ const KEY: &str = "opt/key.pem";
 /// In the system: the network of dracut.
 const DRACUT_NETWORK: &str = "usr/lib/dracut/modules.d/40network";
 const CONSOLE: &str = "console=ttyS0 panic=1 no_timer_check";
+/// A network card, on QEMU's own network.
+pub(crate) const NET: [&str; 4] = ["-netdev", "user,id=net", "-device", "virtio-net-pci,netdev=net"];
 
 /// A Debian, and what starts it.
 pub(crate) struct Live {
@@ -102,7 +108,7 @@ pub(crate) fn live() -> Option<&'static Live> {
 }
 
 /// Takes a file out of a medium.
-pub(crate) fn extract(medium: &str, from: &str, to: &str) {
+fn extract(medium: &str, from: &str, to: &str) {
     let _ = fs::remove_file(to);
     tool("xorriso", &["-osirrox", "on", "-indev", medium, "-extract", from, to]);
 }
@@ -219,11 +225,10 @@ fn a_disc_starts_a_debian_that_survives_the_death_of_its_server() {
     assert_medium_is_named(&mut machine, "/dev/sr0");
     machine.ran("echo kept in memory >/root/written");
     // Its name tells systemd to leave it alone at shutdown.
-    let server = "$(ls /run/headstart | sed -n 's/.sock$//p' | sort -n | tail -n 1)";
-    let name = machine.ran(&format!("tr '\\0' ' ' </proc/{server}/cmdline"));
+    let name = machine.ran(&format!("tr '\\0' ' ' </proc/{SERVER}/cmdline"));
     assert!(name.starts_with("@headstart mount"), "{name}");
     // The next server reads what the first one never had.
-    machine.ran(&format!("kill -9 {server}; echo 3 >/proc/sys/vm/drop_caches"));
+    machine.ran(&format!("kill -9 {SERVER}; echo 3 >/proc/sys/vm/drop_caches"));
     assert_eq!(machine.ran(SUM).trim(), live.sum());
     let log = machine.ran("cat /run/headstart/*.log; cat /root/written");
     assert!(log.contains("ended by signal 9") && log.contains("kept in memory"), "{log}");
@@ -239,7 +244,7 @@ fn a_server_that_dies_before_the_switch_of_roots_is_replaced() {
     let drives = [drive(1, &live.file("bios.iso"), "readonly=on,")];
     let mut machine = live.start(&root, &words(&drives));
     machine.wait_for("(initramfs) ");
-    machine.type_line("kill -9 $(ls /run/headstart | sed -n 's/.sock$//p' | sort -n | tail -n 1); exit");
+    machine.type_line(&format!("kill -9 {SERVER}; exit"));
     machine.log_in();
     assert!(machine.ran("cat /run/headstart/*.log").contains("ended by signal 9"));
     assert_eq!(machine.ran("systemctl is-system-running --wait").trim(), "running");
@@ -266,6 +271,7 @@ fn a_stick_starts_a_debian_by_uefi_with_dracut() {
     machine.wait_for_end();
 }
 
+/// The start, and a running system, wait for their server.
 #[test]
 fn an_image_on_a_web_server_is_a_root() {
     let Some(live) = live() else { return };
@@ -275,25 +281,47 @@ fn an_image_on_a_web_server_is_a_root() {
     let scene = Scene::new();
     scene.folder("www");
     std::os::unix::fs::symlink(live.folder.join("root.hsi"), scene.path("www/root.hsi")).expect("a link");
-    let nginx = Nginx::start(&scene, "");
-    let net = ["-netdev", "user,id=net", "-device", "virtio-net-pci,netdev=net"];
+    // A port that is free; nothing listens there.
+    let port = TcpListener::bind("127.0.0.1:0").and_then(|free| free.local_addr()).expect("a port").port();
     // QEMU's own network has this machine at this address.
-    let address = format!("http://10.0.2.2:{}/root.hsi", nginx.port);
+    let address = format!("http://10.0.2.2:{port}/root.hsi");
     let named = format!("ip=dhcp root=headstart:{address}#{}", live.name);
-    let mut machine = live.start_with("network.img", &named, &net);
+    let mut machine = live.start_with("network.img", &format!("{named} headstart.wait=400"), &NET);
+    machine.wait_for("it is asked again for at most 400 s");
+    let nginx = Nginx::start_at(&scene, port, "");
     machine.log_in();
     assert!(machine.ran("cat /proc/mounts").contains("headstart / overlay"));
-    assert_eq!(machine.ran(SUM).trim(), live.sum());
-    drop(machine);
-    // A server that is down: the machine says so, and ends its wait.
-    let down = address.replace(&format!(":{}", nginx.port), ":1");
-    let mut machine =
-        live.start_with("network.img", &format!("ip=dhcp root=headstart:{down}#{}", live.name), &net);
+    // These programs are in memory then.
+    machine.ran("grep -s 'no answer from' /run/headstart/*.log; cat /dev/null");
+    // The network is gone for more than the minute that other reads wait.
+    drop(nginx);
+    machine.ran(&format!("({SUM} >/run/sum 2>&1 &)"));
+    machine.ran("until grep -qs 'no answer from' /run/headstart/*.log; do :; done");
+    std::thread::sleep(Duration::from_secs(45));
+    let _nginx = Nginx::start_at(&scene, port, "");
+    machine.ran("until [ -s /run/sum ]; do :; done");
+    assert_eq!(machine.ran("cat /run/sum").trim(), live.sum());
+}
+
+#[test]
+fn what_is_wrong_with_an_address_is_said() {
+    let Some(live) = live() else { return };
+    if !machine_has(&[NGINX]) {
+        return;
+    }
+    let scene = Scene::new();
+    scene.folder("www");
+    std::os::unix::fs::symlink(live.folder.join("root.hsi"), scene.path("www/root.hsi")).expect("a link");
+    let nginx = Nginx::start(&scene, "");
+    let address = |port: u16| format!("ip=dhcp root=headstart:http://10.0.2.2:{port}/root.hsi");
+    // A server that is down.
+    let down = format!("{}#{} headstart.wait=1", address(1), live.name);
+    let mut machine = live.start_with("network.img", &down, &NET);
     let said = machine.wait_for("cannot be mounted from a headstart image");
     assert!(said.contains("10.0.2.2:1"), "{said}");
     drop(machine);
     // An address alone proves nothing.
-    let mut machine = live.start_with("network.img", &format!("ip=dhcp root=headstart:{address}"), &net);
+    let mut machine = live.start_with("network.img", &address(nginx.port), &NET);
     machine.wait_for_any(&["#hs1-", "--insecure"]);
     machine.wait_for("cannot be mounted from a headstart image");
 }
@@ -307,10 +335,13 @@ fn what_is_wrong_with_a_medium_is_said() {
     let mut machine = live.start("root=headstart:LABEL=HEADSTART headstart.wait=1", &[]);
     let said = machine.wait_for(given_up);
     assert!(said.contains("no device LABEL=HEADSTART after 1 s"), "{said}");
-    // A command line that names nothing.
-    let mut machine = live.start("root=headstart:HEADSTART", &[]);
+    // `panic=1`: it restarts.
+    machine.wait_for_end();
+    // A command line that names nothing; without that word there is a shell.
+    let mut machine = live.start("root=headstart:HEADSTART panic=", &[]);
     let said = machine.wait_for(given_up);
     assert!(said.contains("names no image"), "{said}");
+    machine.wait_for("(initramfs) ");
     // A kernel without FUSE.
     let right = format!("root=headstart:LABEL=HEADSTART#{}", live.name);
     let drives = [drive(1, &live.file("bios.iso"), "readonly=on,")];
@@ -372,16 +403,24 @@ fn a_medium_that_is_pulled_out_and_put_back_is_read_again() {
     let Some(live) = live() else { return };
     let scene = Scene::new();
     let monitor = scene.arg("monitor");
-    let root = format!("root=headstart:LABEL=HEADSTART#{}", live.name);
+    let root = format!("root=headstart:LABEL=HEADSTART#{} break=bottom panic=", live.name);
     let (stick, listens) = (live.file("bios.iso"), format!("unix:{monitor},server=on,wait=off"));
     let drive = format!("if=none,id=d1,format=raw,readonly=on,file={stick}");
     let devices = ["-drive", &drive, "-device", "virtio-blk-pci,drive=d1,id=stick", "-monitor", &listens];
     let mut machine = live.start(&root, &devices);
+    machine.wait_for("(initramfs) ");
+    let mut monitor = UnixStream::connect(&monitor).expect("QEMU's monitor");
+    let mut say = |line: &str| writeln!(monitor, "{line}").expect("QEMU listens");
+    // Before the switch of roots.
+    say("device_del stick");
+    machine.wait_for("LABEL=HEADSTART is gone");
+    machine.type_line("exit");
+    say(&format!("drive_add 0 if=none,id=d2,format=raw,readonly=on,file={stick}"));
+    say("device_add virtio-blk-pci,drive=d2,id=stick");
+    machine.wait_for("LABEL=HEADSTART is back");
     machine.log_in();
     // This program is in memory then.
     assert!(!machine.ran("cat /run/headstart/*.log; grep -c . /run/headstart/*.log").is_empty());
-    let mut monitor = UnixStream::connect(&monitor).expect("QEMU's monitor");
-    let mut say = |line: &str| writeln!(monitor, "{line}").expect("QEMU listens");
     say("device_del stick");
     machine.wait_for("LABEL=HEADSTART is gone");
     // Programs that read meanwhile wait; the server notes it in its log.
@@ -389,8 +428,8 @@ fn a_medium_that_is_pulled_out_and_put_back_is_read_again() {
         "({SUM}; echo =E''ND) & until grep -qs 'is gone' /run/headstart/*.log; do :; done; echo =GO''NE"
     ));
     machine.wait_for("=GONE");
-    say(&format!("drive_add 0 if=none,id=d2,format=raw,readonly=on,file={stick}"));
-    say("device_add virtio-blk-pci,drive=d2,id=again");
+    say(&format!("drive_add 0 if=none,id=d3,format=raw,readonly=on,file={stick}"));
+    say("device_add virtio-blk-pci,drive=d3,id=again");
     let said = machine.wait_for("=END\n");
     assert!(said.contains("LABEL=HEADSTART is back"), "{said}");
     let right = live.sum();
@@ -441,9 +480,8 @@ fn a_root_is_signed_and_comes_over_tls() {
         let tls = format!("ssl_certificate {certificate}; ssl_certificate_key {secret};");
         format!("server {{ listen 127.0.0.1:{port} ssl; root {www}; {tls} }}")
     });
-    let net = ["-netdev", "user,id=net", "-device", "virtio-net-pci,netdev=net"];
     let root = format!("ip=dhcp root=headstart:https://10.0.2.2:{}/root.hsi#key={key}", nginx.port);
-    let mut machine = live.start_with("network.img", &root, &net);
+    let mut machine = live.start_with("network.img", &root, &NET);
     machine.log_in();
     assert_eq!(machine.ran(SUM).trim(), live.sum());
     drop(machine);
@@ -457,7 +495,7 @@ fn a_root_is_signed_and_comes_over_tls() {
         (root.replace(&key, &other), "utc", "not signed by the key"),
     ] {
         let clock = ["-rtc", &format!("base={clock}")];
-        let mut machine = live.start_with("network.img", &root, &[&net[..], &clock].concat());
+        let mut machine = live.start_with("network.img", &root, &[&NET[..], &clock].concat());
         let said = machine.wait_for_any(&[given_up, "login: "]);
         assert!(said.contains(given_up) && said.contains(why), "{why}: {said}");
     }
@@ -507,12 +545,16 @@ fn a_machine_records_its_start_and_the_next_one_is_prefetched() {
     let iso = scene.arg("fast.iso");
     let kernel = ["--kernel", &live.file("vmlinuz"), "--initrd", &live.file("initrd.img")];
     run([&["iso", &fast, "-o", &iso], &kernel[..]].concat()).ok();
-    let drives = [drive(1, &iso, "readonly=on,")];
+    // So slow that its prefetch takes longer than the initramfs.
+    let drives = [drive(1, &iso, "readonly=on,throttling.bps-read=4194304,")];
     let named = made["image_digest"].as_str().expect("a name");
     // The budget is more than the machine has.
-    let root = format!("root=headstart:/dev/vda#{named} headstart.budget=4G");
+    let root = format!("root=headstart:/dev/vda#{named} headstart.budget=4G break=bottom panic=");
     let mut machine = live.start(&root, &[&words(&drives)[..], &["-m", "256M"]].concat());
+    machine.wait_for("(initramfs) ");
+    machine.type_line(&format!("kill -9 {SERVER}; exit"));
     machine.log_in();
+    assert!(machine.ran("cat /run/headstart/*.log").contains("ended by signal 9"));
     let ask = "perl -MSocket -e 'socket(S,PF_UNIX,SOCK_STREAM,0);connect(S,sockaddr_un($ARGV[0]));print <S>'";
     let status = machine.ran(&format!("{ask} $(ls /run/headstart/*.sock | tail -n 1)"));
     let at = status.find('{').unwrap_or_else(|| panic!("no object: {status}"));
@@ -534,12 +576,15 @@ fn writes_are_kept_with_their_own_image() {
     let drives = [drive(1, &live.file("bios.iso"), "readonly=on,"), drive(2, &keep, "")];
     let mut machine = live.start(&root, &words(&drives));
     machine.log_in();
-    machine.ran("echo for later >/root/kept; sync");
+    machine.ran("echo for later >/root/kept");
+    let said = machine.ran("cat /dev/zero >/root/all; sync; ls -s /root/all");
+    assert!(said.contains("No space left on device"), "{said}");
     // It is not told to end: what was synced stays.
     drop(machine);
     let mut machine = live.start(&root, &words(&drives));
-    machine.log_in();
-    assert_eq!(machine.ran("cat /root/kept").trim(), "for later");
+    let said = machine.log_in();
+    assert!(said.contains("keeps writes is nearly full"), "{said}");
+    assert_eq!(machine.ran("rm /root/all; cat /root/kept").trim(), "for later");
     machine.ran("sed -i s/./x/ /run/initramfs/headstart/overlay/headstart-overlay; sync");
     drop(machine);
     // Now they are of another disk: they are left alone, and the machine starts all the same.

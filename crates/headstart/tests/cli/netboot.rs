@@ -8,17 +8,20 @@ use std::process::{Child, Command, Stdio};
 
 use rustix::thread::{LinkNameSpaceType, move_into_link_name_space};
 
-use crate::live::{SUM, live};
+use crate::live::{NET, SUM, live};
 use crate::machine::Machine;
-use crate::scene::{Scene, machine_has, tool, wait_until};
+use crate::registry::{REGISTRY, Registry};
+use crate::scene::{Scene, has_tools, machine_has, run, tool, wait_until};
 use crate::web::{NGINX, Nginx};
 
 const DNSMASQ: &str = "/usr/sbin/dnsmasq";
 /// This machine, as its guests see it.
 const SERVER: &str = "10.88.0.1";
-/// docs/LIVE.md has the same.
+/// docs/LIVE.md has the same, without names.
 const DHCP: &str = "\
-port=0
+no-resolv
+no-hosts
+address=/boot.example/10.88.0.1
 interface=tap0
 bind-interfaces
 dhcp-range=10.88.0.10,10.88.0.200,1h
@@ -109,7 +112,7 @@ fn firmware_gets_everything_over_http() {
     fs::write(&early, EARLY).expect("written");
     let flags = ["-O", "x86_64-efi", "-p", "/", "-c", &early, "-o", &loader];
     tool("grub-mkimage", &[&flags[..], &LOADER].concat());
-    let root = format!("root=headstart:http://{SERVER}/root.hsi#{}", live.name);
+    let root = format!("root=headstart:http://boot.example/root.hsi#{}", live.name);
     let menu =
         format!("linux /vmlinuz console=ttyS0 no_timer_check ip=dhcp {root}\ninitrd /initrd.img\nboot\n");
     fs::write(scene.path("www/grub.cfg"), menu).expect("written");
@@ -135,20 +138,25 @@ fn firmware_gets_everything_over_http() {
 }
 
 #[test]
-fn dracut_brings_the_network_for_a_root_at_an_address() {
+fn dracut_brings_the_network_for_a_root_in_a_registry() {
     let Some(live) = live() else { return };
-    if !machine_has(&[NGINX]) {
+    if !has_tools(&[REGISTRY]) {
         return;
     }
     let scene = Scene::new();
-    scene.folder("www");
-    std::os::unix::fs::symlink(live.folder.join("root.hsi"), scene.path("www/root.hsi")).expect("a link");
-    let nginx = Nginx::start(&scene, "");
+    let registry = Registry::start(&scene, false);
+    run(["push", &live.file("root.hsi"), &registry.url("debian:live")]).ok();
     let initrd = live.network_initrd_of_dracut(&scene);
-    let net = ["-netdev", "user,id=net", "-device", "virtio-net-pci,netdev=net"];
+    let net = [&NET[..], &["-m", "768M"]].concat();
     // `ip=dhcp` is what dracut does without it.
-    let root = format!("root=headstart:http://10.0.2.2:{}/root.hsi#{}", nginx.port, live.name);
-    let mut machine = live.start_with(&initrd, &root, &[&net[..], &["-m", "768M"]].concat());
+    let place = format!("oci+http://10.0.2.2:{}/debian", registry.port);
+    // There is none by this name: the machine says so and gives a shell.
+    let mut machine = live.start_with(&initrd, &format!("root=headstart:{place}:no#{}", live.name), &net);
+    let said = machine.wait_for_any(&["Press Enter for maintenance", "login: "]);
+    assert!(said.contains("debian:no") && said.contains("404"), "{said}");
+    drop(machine);
+    let root = format!("root=headstart:{place}:live#{}", live.name);
+    let mut machine = live.start_with(&initrd, &root, &net);
     machine.log_in();
     assert!(machine.ran("cat /proc/mounts").contains("headstart / overlay"));
     assert_eq!(machine.ran(SUM).trim(), live.sum());

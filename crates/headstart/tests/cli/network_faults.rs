@@ -215,7 +215,7 @@ fn noise(seed: u64, bytes: usize) -> Vec<u8> {
 
 /// A server that never recovers: the last message says what a program or a guest lost by it, with the reason.
 #[test]
-fn what_cannot_be_read_for_good_is_said_by_whoever_serves_it() {
+fn a_server_says_what_it_cannot_read_for_good() {
     if !machine_has(&[START, GUEST].concat()) {
         return;
     }

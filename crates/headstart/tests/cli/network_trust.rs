@@ -92,7 +92,7 @@ fn who_is_not_the_server_or_the_publisher_starts_nothing() {
 }
 
 #[test]
-fn a_server_for_which_nobody_vouches_starts_nothing() {
+fn a_server_that_is_not_trusted_starts_nothing() {
     if !machine_has(&[START, GUEST].concat()) || !has_tools(&["certtool"]) {
         return;
     }

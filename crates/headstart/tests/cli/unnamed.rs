@@ -61,7 +61,7 @@ fn an_image_from_the_network_needs_a_name_where_root_starts_it() {
         ]
     };
     for ran in commands(&url, &[]) {
-        ran.fails(REFUSED, &["nobody vouches", &named, "--insecure"]);
+        ran.fails(REFUSED, &["nothing proves which image", &named, "--insecure"]);
         assert!(!ran.stdout.contains("it runs"), "{ran:?}");
     }
     // What the cache remembers of an address is what a server said, not what a person did.
@@ -69,7 +69,7 @@ fn an_image_from_the_network_needs_a_name_where_root_starts_it() {
         ran.ok();
     }
     start(&scene, &["run", &url, "--offline", "--disk-cache", &kept, "--", "/bin/true"])
-        .fails(REFUSED, &["nobody vouches", &named, "--insecure"]);
+        .fails(REFUSED, &["nothing proves which image", &named, "--insecure"]);
     for ran in commands(&named, &[]) {
         ran.ok();
     }

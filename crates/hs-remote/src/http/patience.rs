@@ -39,10 +39,20 @@ impl Default for Patience {
 }
 
 impl Patience {
-    /// The same for the first request, when a user waits for the result.
+    /// Tries go on for so long.
     #[must_use]
-    pub fn for_opening(self) -> Self {
-        Self { tries: self.tries.min(4), ..self }
+    pub fn within(total: Duration) -> Self {
+        let usual = Self::default();
+        let longest = usual.longest_pause.as_secs().max(1);
+        // A pause may be half of the longest.
+        let tries = u32::try_from(2 * total.as_secs() / longest).unwrap_or(u32::MAX);
+        Self { total, tries: usual.tries.saturating_add(tries), ..usual }
+    }
+
+    /// For the first request, when a user waits for the result.
+    #[must_use]
+    pub fn for_opening() -> Self {
+        Self { tries: 4, ..Self::default() }
     }
 
     /// The pause before further try number `done` + 1; `None` when it was the last one, or the server asks
@@ -75,6 +85,16 @@ mod tests {
         }
         assert!(total > Duration::from_secs(30) && total < Duration::from_secs(100), "{total:?}");
         assert_eq!(patience.pause(patience.tries, None, &mut jitter), None);
+    }
+
+    #[test]
+    fn tries_go_on_for_the_time_that_was_asked_for() {
+        for seconds in [0, 60, 3_600, 1 << 40] {
+            let patience = Patience::within(Duration::from_secs(seconds));
+            let shortest = patience.longest_pause / 2;
+            assert!(patience.tries >= Patience::default().tries);
+            assert!(shortest * patience.tries >= patience.total.min(shortest * u32::MAX), "{seconds}");
+        }
     }
 
     #[test]

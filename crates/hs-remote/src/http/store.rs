@@ -28,7 +28,9 @@ const LOOK: Nanos = Nanos::from_millis(50);
 pub struct HttpOptions {
     /// Bytes of the first request; a reader of the file's start gets them without another request.
     pub opening_bytes: u64,
-    /// How often requests are made again.
+    /// How often the first request is made again.
+    pub opening: Patience,
+    /// How often later requests are made again.
     pub patience: Patience,
     /// The version of the file that was opened last, if known: if it is unchanged, opening brings no bytes.
     pub remembered: Option<Version>,
@@ -42,6 +44,7 @@ impl Default for HttpOptions {
     fn default() -> Self {
         Self {
             opening_bytes: 64 << 10,
+            opening: Patience::for_opening(),
             patience: Patience::default(),
             remembered: None,
             clock: Arc::new(Monotonic::new()),
@@ -104,7 +107,7 @@ impl HttpStore {
         options: HttpOptions,
     ) -> Result<Self, StoreError> {
         let name = locate.name();
-        let HttpOptions { opening_bytes, patience, remembered, clock, seed } = options;
+        let HttpOptions { opening_bytes, opening, patience, remembered, clock, seed } = options;
         let asking = Asking {
             transport,
             locate: locate.into(),
@@ -116,18 +119,21 @@ impl HttpStore {
             is_closed: AtomicBool::new(false),
         };
         let range = ByteRange::new(0, opening_bytes.max(1));
-        let mut tries = Tries::new(patience.for_opening(), asking.clock.now());
+        let mut tries = Tries::new(opening, asking.clock.now());
         let transport = &*asking.transport;
-        let opening = transport.while_open(async {
+        let found = transport.while_open(async {
             loop {
                 match asking.ask(range, Known::Before(remembered.as_ref())).await {
                     Ok(found) => break Ok(found),
-                    Err(error) => asking.wait(&mut tries, error).await?,
+                    Err(error) => {
+                        tries.say_once(&name, &error);
+                        asking.wait(&mut tries, error).await?;
+                    }
                 }
             }
         });
         let (version, flow) = transport
-            .wait_for(opening)
+            .wait_for(found)
             .map_err(|error| StoreError::Open { path: name.clone(), source: error.into_io() })?;
         let unchanged = flow.is_none();
         let line = Arc::<Line>::default();
@@ -383,6 +389,14 @@ pub(super) struct Tries {
 impl Tries {
     const fn new(patience: Patience, began: Nanos) -> Self {
         Self { patience, done: 0, began }
+    }
+
+    /// Says that a server is waited for for long, after the tries that an opening gets usually.
+    fn say_once(&self, name: &str, error: &HttpError) {
+        let usual = Patience::for_opening().tries;
+        if self.done == usual && self.patience.tries > usual && error.is_transient() {
+            log::warn!("{name}: {error}; it is asked again for at most {} s", self.patience.total.as_secs());
+        }
     }
 }
 

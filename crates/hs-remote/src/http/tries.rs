@@ -36,7 +36,7 @@ impl Tries {
 
     /// Waits before the next try, or returns the error when there is none.
     pub(crate) fn pause(&mut self, done: &mut u32, error: HttpError) -> Result<(), HttpError> {
-        let patience = Patience::default().for_opening();
+        let patience = Patience::for_opening();
         let pause = patience.pause(*done, error.retry_after(), &mut self.jitter);
         let Some(pause) = pause.filter(|_| error.is_transient()) else { return Err(error) };
         *done += 1;

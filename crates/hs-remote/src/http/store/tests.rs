@@ -274,6 +274,22 @@ fn a_server_that_is_gone_is_given_up_in_time() {
 }
 
 #[test]
+fn a_server_that_is_down_is_asked_for_as_long_as_an_opening_may_take() {
+    let open_in = |seconds: u64| {
+        let server = Faulty::new(contract::noise(100_000, 13));
+        server.mishaps(std::iter::repeat_n(Mishap::NoConnection, 20));
+        let clock = Arc::<Virtual>::default();
+        let opening = Patience::within(Duration::from_secs(seconds));
+        let opened = open_with(&server, HttpOptions { opening, ..options(&clock) }).is_ok();
+        (opened, clock.now())
+    };
+    let (opened, then) = open_in(1_000);
+    assert!(opened && then > Nanos::from_millis(100_000), "{then:?}");
+    let (opened, then) = open_in(30);
+    assert!(!opened && then <= Nanos::from_millis(30_000), "{then:?}");
+}
+
+#[test]
 fn a_server_without_ranges_is_told_of() {
     for opening_bytes in [1, 64 << 10, 1 << 20] {
         let server = Faulty::new(contract::noise(100_000, 14));
