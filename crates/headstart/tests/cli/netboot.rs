@@ -28,6 +28,7 @@ dhcp-range=10.88.0.10,10.88.0.200,1h
 dhcp-vendorclass=set:http,HTTPClient
 dhcp-option-force=tag:http,option:vendor-class,HTTPClient
 dhcp-boot=tag:http,http://10.88.0.1/boot.efi
+dhcp-option=tag:http,option:dns-server
 ";
 const EARLY: &str = "net_bootp\nconfigfile (http,$net_default_server)/grub.cfg\n";
 const LOADER: [&str; 6] = ["efinet", "http", "linux", "normal", "configfile", "serial"];
