@@ -136,10 +136,12 @@ def squashfs_iso(ours):
     def make(draft):
         tree = scratch() / "tree"
         # All of ours but the image: what else is on it depends on the boot loaders that this machine has.
-        run("xorriso", "-osirrox", "on", "-indev", ours, "-extract", "/", tree)
+        loaders = scratch() / "loaders"
+        run("xorriso", "-osirrox", "on", "-indev", ours, "-extract", "/", tree, "-extract_boot_images", loaders)
         run("chmod", "-R", "u+w", tree)
         shutil.rmtree(tree / "headstart")
         (tree / "boot/boot.cat").unlink()
+        shutil.copy(next(loaders.glob("*uefi*")), tree / "boot/grub/efi.img")
         (tree / "live").mkdir()
         run("mksquashfs", root(), tree / "live/filesystem.squashfs", "-comp", "zstd", "-Xcompression-level", LEVEL, "-b", "128K",
             "-quiet", "-no-progress", patience_s=900)

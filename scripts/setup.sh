@@ -53,6 +53,7 @@ test  qemu-utils          qemu-img reads and checks the cloop and qcow2 files th
 test  libnbd-bin          nbdinfo, nbdcopy and nbdfuse read what the tests serve over NBD
 test  qemu-system-x86     the guest of 'headstart boot --vmm qemu' and its tests
 test  xorriso             writes the bootable media that the tests start machines from
+test  fdisk               sfdisk adds a partition to a stick that the tests start
 test  grub-common         grub-mkimage makes the boot loaders of these media
 test  grub-pc-bin         GRUB for BIOS
 test  grub-efi-amd64-bin  GRUB for UEFI

@@ -260,7 +260,11 @@ impl Server<'_> {
             let targets: Vec<&Path> = args.fs.iter().map(PathBuf::as_path).chain([&*args.dir]).collect();
             careful::refuse_to_cover_itself(args.image.file(), RunFolder::place().as_deref(), &targets)?;
         }
-        let image = pinned::recall(kept, 0, &args.image)?;
+        let mut image = pinned::recall(kept, 0, &args.image)?;
+        if self.supervisor.restarts() > 0 {
+            // Its readers wait already: it asks a server for as long as they do.
+            image.remote.open_timeout = image.remote.open_timeout.max(Some(image.remote.read_timeout));
+        }
         let mut config = start::config(&image, prefetching, Some(args.limits), &args.medium)?;
         args.cache.apply(&mut config);
         config.access = args.access;

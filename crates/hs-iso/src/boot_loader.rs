@@ -79,13 +79,13 @@ pub(crate) struct Loaders {
     pub(crate) hybrid: Option<PathBuf>,
     /// The loader for BIOS, in the tree.
     pub(crate) bios: Option<&'static str>,
-    /// The file system with the loaders for UEFI, in the tree.
-    pub(crate) uefi: Option<&'static str>,
+    /// The file system with the loaders for UEFI. It has a partition of its own.
+    pub(crate) uefi: Option<PathBuf>,
     /// Whether UEFI starts it also where Secure Boot is on.
     pub(crate) is_signed: bool,
 }
 
-/// Puts the boot loaders that this machine has into a tree; `scratch` is a folder for drafts.
+/// Puts the boot loaders that this machine has into a tree, and what is not in it into `scratch`.
 pub(crate) fn install(tree: &Path, scratch: &Path, menu: &Menu<'_>) -> anyhow::Result<Loaders> {
     let folder = tree.join(FOLDER);
     std::fs::create_dir_all(&folder).context("make the boot loader's folder")?;
@@ -100,16 +100,15 @@ pub(crate) fn install(tree: &Path, scratch: &Path, menu: &Menu<'_>) -> anyhow::R
         let signed = [("BOOTX64.EFI", SHIM), ("grubx64.efi", SIGNED_GRUB), ("mmx64.efi", MOK_MANAGER)];
         let present = signed.into_iter().filter(|(_, file)| Path::new(file).is_file());
         let files: Vec<(&str, PathBuf)> = present.map(|(name, file)| (name, file.into())).collect();
-        fat(&folder.join("efi.img"), scratch, &files)?;
+        loaders.uefi = Some(fat(scratch, &files)?);
+        loaders.is_signed = true;
         // By this file signed GRUBs of Debian know their medium.
         std::fs::create_dir_all(tree.join(".disk")).context("make .disk")?;
         std::fs::write(tree.join(".disk/info"), format!("{}\n", menu.title)).context("write .disk/info")?;
-        (loaders.uefi, loaders.is_signed) = (Some("boot/grub/efi.img"), true);
     } else if Path::new(UEFI).is_dir() {
         let grub = scratch.join("BOOTX64.EFI");
         image(UEFI, "x86_64-efi", &UEFI_MODULES, scratch, &grub)?;
-        fat(&folder.join("efi.img"), scratch, &[("BOOTX64.EFI", grub)])?;
-        loaders.uefi = Some("boot/grub/efi.img");
+        loaders.uefi = Some(fat(scratch, &[("BOOTX64.EFI", grub)])?);
     }
     if loaders.bios.is_none() && loaders.uefi.is_none() {
         anyhow::bail!(
@@ -149,13 +148,13 @@ fn image(from: &str, format: &str, modules: &[&str], scratch: &Path, output: &Pa
 }
 
 /// A FAT file system with these files in `EFI/BOOT`.
-fn fat(output: &Path, scratch: &Path, files: &[(&str, PathBuf)]) -> anyhow::Result<()> {
+fn fat(scratch: &Path, files: &[(&str, PathBuf)]) -> anyhow::Result<PathBuf> {
     let mut kib = FAT_SLACK_KIB;
     for (_, file) in files {
         kib += file.metadata().with_context(|| format!("look at {}", file.display()))?.len().div_ceil(1024);
     }
-    let draft = scratch.join("efi.img");
-    let at = draft.clone().into_os_string();
+    let output = scratch.join("efi.img");
+    let at = output.clone().into_os_string();
     // A fixed serial number: the same input makes the same medium.
     let size = kib.to_string();
     MKFS_FAT.run([
@@ -172,9 +171,7 @@ fn fat(output: &Path, scratch: &Path, files: &[(&str, PathBuf)]) -> anyhow::Resu
         let to = format!("::/EFI/BOOT/{name}");
         MCOPY.run([&"-i".into(), &at, file.as_os_str(), to.as_ref()])?;
     }
-    std::fs::rename(&draft, output)
-        .or_else(|_| std::fs::copy(&draft, output).map(drop))
-        .context("place the EFI image")
+    Ok(output)
 }
 
 #[cfg(test)]

@@ -13,7 +13,7 @@ use hs_start::open::open_image;
 use hs_start::progress;
 use serde::Serialize;
 
-use crate::boot_loader::{self, Menu};
+use crate::boot_loader::{self, Loaders, Menu};
 use crate::disc::{Disc, DiscPlace};
 use crate::initrd::InitrdKind;
 use crate::system::{System, SystemPlace, kernel_path};
@@ -106,7 +106,7 @@ pub fn make(spec: &IsoSpec, quiet: bool) -> anyhow::Result<Made> {
     let menu = Menu { title: &title, words: &command_line, timeout_s: spec.timeout_s };
     let loaders = boot_loader::install(&tree, &scratch, &menu)?;
     let hot_bytes: u64 = opened.superblock().hot.iter().map(|segment| segment.range().len).sum();
-    let disc = place_on_disc(spec, &tree, hot_bytes)?;
+    let disc = place_on_disc(spec, &tree, &loaders, hot_bytes)?;
     bar.spin("writing the medium");
     let draft = work.path().join("medium.iso");
     medium::write(&tree, &spec.label, &loaders, &draft)?;
@@ -135,14 +135,19 @@ pub fn make(spec: &IsoSpec, quiet: bool) -> anyhow::Result<Made> {
 }
 
 /// Fills the disc, where its drive reads the outer edge faster. A start reads `hot_bytes` of the image.
-fn place_on_disc(spec: &IsoSpec, tree: &Path, hot_bytes: u64) -> anyhow::Result<Option<DiscPlace>> {
+fn place_on_disc(
+    spec: &IsoSpec,
+    tree: &Path,
+    loaders: &Loaders,
+    hot_bytes: u64,
+) -> anyhow::Result<Option<DiscPlace>> {
     let Some(disc) = &spec.disc else { return Ok(None) };
     let boot_bytes = medium::used_bytes(&tree.join("boot")).context("count the files of the boot")?;
     let place = disc.place(boot_bytes + hot_bytes);
     if place.as_ref().is_none_or(|place| place.is_outer) {
-        medium::fill(tree, disc.bytes)?;
+        medium::fill(tree, loaders, disc.bytes)?;
     } else {
-        medium::check_fits(tree, disc.bytes)?;
+        medium::check_fits(tree, loaders, disc.bytes)?;
     }
     Ok(place)
 }

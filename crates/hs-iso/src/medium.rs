@@ -11,32 +11,37 @@ use crate::boot_loader::Loaders;
 use crate::tools::XORRISO;
 
 /// Files in the order in which a start reads them: a disc is read from the inside out, and needs no seek.
-const ORDER: [&str; 6] = [
-    FILL,
-    "/boot/grub/bios.img",
-    "/boot/grub/efi.img",
-    "/boot/grub/grub.cfg",
-    "/boot/vmlinuz",
-    "/boot/initrd.img",
-];
+/// The loader for UEFI is a partition behind them.
+const ORDER: [&str; 5] =
+    [FILL, "/boot/grub/bios.img", "/boot/grub/grub.cfg", "/boot/vmlinuz", "/boot/initrd.img"];
 /// What nothing reads: with it in front, all others lie at the outer edge of a disc.
 const FILL: &str = "/.fill";
 const SECTOR_BYTES: u64 = 2_048;
+/// The first sector of the partition with the medium's file system. That can be mounted from there and from
+/// the whole medium; but where it is mounted from the whole, other partitions cannot be used.
+const PARTITION_SECTOR: &str = "16";
+/// The type of a partition from which UEFI starts (UEFI specification 2.10, table 5-8).
+const EFI_SYSTEM_PARTITION: &str = "C12A7328-F81F-11D2-BA4B-00A0C93EC93B";
 /// The structures of ISO 9660, beside its files.
 const STRUCTURES_BYTES: u64 = 2 << 20;
 
 /// Fills a disc of so many bytes with a file of zeros. A drive that turns at one speed reads the outer edge
 /// more than twice as fast as the inner one.
-pub(crate) fn fill(tree: &Path, disc_bytes: u64) -> anyhow::Result<()> {
-    let free_bytes = check_fits(tree, disc_bytes)?;
+pub(crate) fn fill(tree: &Path, loaders: &Loaders, disc_bytes: u64) -> anyhow::Result<()> {
+    let free_bytes = check_fits(tree, loaders, disc_bytes)?;
     let path = tree.join(&FILL[1..]);
     let file = File::create(&path).and_then(|file| file.set_len(free_bytes & !(SECTOR_BYTES - 1)));
     file.with_context(|| format!("make {}", path.display()))
 }
 
 /// Checks that the medium fits on a disc of so many bytes; gives how many are left.
-pub(crate) fn check_fits(tree: &Path, disc_bytes: u64) -> anyhow::Result<u64> {
-    let used = STRUCTURES_BYTES + used_bytes(tree).context("count what is on the medium")?;
+pub(crate) fn check_fits(tree: &Path, loaders: &Loaders, disc_bytes: u64) -> anyhow::Result<u64> {
+    let files = used_bytes(tree).context("count what is on the medium")?;
+    let partition = match &loaders.uefi {
+        Some(file) => file.metadata().context("look at the loader for UEFI")?.len(),
+        None => 0,
+    };
+    let used = STRUCTURES_BYTES + files + partition;
     if used > disc_bytes {
         let (used, disc) = (ByteSize(used), ByteSize(disc_bytes));
         anyhow::bail!("the medium has {used}, and a disc of {disc} was named: --disc");
@@ -69,6 +74,7 @@ fn arguments(tree: &Path, label: &str, order: &[&str], loaders: &Loaders, output
     let mut words: Vec<OsString> = Vec::new();
     let mut add = |text: &[&str]| words.extend(text.iter().map(OsString::from));
     add(&["-as", "mkisofs", "-quiet", "-r", "-iso-level", "3", "-V", label]);
+    add(&["-partition_offset", PARTITION_SECTOR]);
     for (weight, path) in (1..=order.len()).rev().zip(order) {
         add(&["--sort-weight", &weight.to_string(), path]);
     }
@@ -86,14 +92,18 @@ fn arguments(tree: &Path, label: &str, order: &[&str], loaders: &Loaders, output
         add(&["--grub2-boot-info"]);
     }
     if let Some(hybrid) = &loaders.hybrid {
-        words.extend(["--grub2-mbr".into(), hybrid.into()]);
+        words.extend(["--grub2-mbr".into(), hybrid.into(), "--mbr-force-bootable".into()]);
     }
-    let mut add = |text: &[&str]| words.extend(text.iter().map(OsString::from));
-    if let Some(uefi) = loaders.uefi {
+    if let Some(uefi) = &loaders.uefi {
+        // Firmware finds it on a disc by El Torito, on a stick as a partition.
+        words.extend(["-append_partition".into(), "2".into(), EFI_SYSTEM_PARTITION.into(), uefi.into()]);
+        let mut add = |text: &[&str]| words.extend(text.iter().map(OsString::from));
+        // The partition lies behind the files, where padding is for.
+        add(&["-appended_part_as_gpt", "-no-pad"]);
         if loaders.bios.is_some() {
             add(&["-eltorito-alt-boot"]);
         }
-        add(&["-e", uefi, "-no-emul-boot", "-isohybrid-gpt-basdat"]);
+        add(&["-e", "--interval:appended_partition_2:all::", "-no-emul-boot"]);
     }
     words.extend(["-o".into(), output.into(), tree.into()]);
     words
@@ -107,7 +117,7 @@ mod tests {
     fn files_that_are_read_first_come_first() {
         let loaders = Loaders {
             bios: Some("boot/grub/bios.img"),
-            uefi: Some("boot/grub/efi.img"),
+            uefi: Some("/scratch/efi.img".into()),
             hybrid: Some("/usr/lib/grub/i386-pc/boot_hybrid.img".into()),
             is_signed: false,
         };

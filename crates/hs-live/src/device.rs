@@ -22,6 +22,8 @@ const SAY_AFTER: Duration = Duration::from_secs(8);
 /// How long another program may hold a device for itself: udev's cdrom_id does for a moment, each time that a
 /// drive has something to say.
 const HELD: Duration = Duration::from_secs(5);
+/// How long the partitions of a disk may take to appear after it.
+const DIVIDED: Duration = Duration::from_secs(1);
 /// Devices that hold no medium of ours: memory and what others have set up.
 const NO_MEDIA: [&str; 4] = ["ram", "loop", "zram", "fd"];
 
@@ -32,6 +34,8 @@ struct Contents {
     file_system: &'static str,
     label: String,
     uuid: String,
+    /// A table of partitions lies in front of it.
+    is_divided: bool,
 }
 
 /// A device with a medium on it.
@@ -45,11 +49,34 @@ pub struct FoundDevice {
     pub label: String,
     /// See `label`.
     pub uuid: String,
+    /// It has a table of partitions, which the kernel may show later.
+    pub is_divided: bool,
+    /// The disk that it is a partition of, when that has the same file system: a hybrid medium. That is not
+    /// mounted, since other partitions could not be used then.
+    pub disk: Option<String>,
+}
+
+/// The disk that a device is a partition of.
+fn disk_of(device: &Path) -> Option<String> {
+    let entry = sysfs(device)?.canonicalize().ok()?;
+    entry.join("partition").exists().then(|| entry.parent()?.file_name()?.to_str().map(str::to_owned))?
+}
+
+/// Where the kernel describes a device.
+pub(crate) fn sysfs(device: &Path) -> Option<PathBuf> {
+    Some(Path::new("/sys/class/block").join(device.file_name()?))
+}
+
+/// Whether a device can have partitions: an optical drive cannot.
+fn can_be_divided(device: &Path) -> bool {
+    let most = sysfs(device).and_then(|entry| std::fs::read_to_string(entry.join("ext_range")).ok());
+    most.and_then(|most| most.trim().parse().ok()).is_some_and(|most: u32| most > 1)
 }
 
 /// Waits, at most `patience`, until `accept` takes one of the devices of this name. It is asked when the
 /// first has been there for `settle`, and each time that there are more of them. Each device is read once,
-/// when it appears, since reads of a disc cost seeks.
+/// when it appears, since reads of a disc cost seeks. Of a disk and its partition with the same name the
+/// partition counts.
 ///
 /// # Errors
 /// When none is taken in time: what `accept` said last, or the list of what was seen.
@@ -62,14 +89,19 @@ pub fn wait_for<T>(
     let began = Instant::now();
     let mut seen = SeenDevices::default();
     let (mut first, mut asked) = (None::<Instant>, Vec::new());
-    let (mut refused, mut has_said) = (None, false);
+    let (mut refused, mut has_said, mut divided) = (None, false, None::<Instant>);
     loop {
+        let is_last = began.elapsed() >= patience;
         seen.look();
         let found = seen.of(name);
         if first.is_none() && !found.is_empty() {
             first = Some(Instant::now());
         }
-        if first.is_some_and(|first| first.elapsed() >= settle) && found != asked {
+        let is_divided = found.iter().any(|one| one.is_divided);
+        divided = if is_divided { divided.or_else(|| Some(Instant::now())) } else { None };
+        let has_settled = first.is_some_and(|first| first.elapsed() >= settle)
+            && divided.is_none_or(|divided| divided.elapsed() >= DIVIDED);
+        if (has_settled || is_last) && !found.is_empty() && found != asked {
             match accept(&found) {
                 Ok(taken) => return Ok(taken),
                 Err(error) => {
@@ -79,7 +111,7 @@ pub fn wait_for<T>(
             }
             asked = found;
         }
-        if began.elapsed() >= patience {
+        if is_last {
             return Err(refused.unwrap_or_else(|| {
                 anyhow::anyhow!("no device {name} after {} s; {}", patience.as_secs(), seen.list())
             }));
@@ -128,12 +160,23 @@ impl SeenDevices {
             }
         };
         let all = self.0.iter().filter_map(|(path, read)| Some((path, read.as_ref().ok()?.as_ref()?)));
-        all.filter(|(path, contents)| matches(path, contents))
+        let mut found: Vec<FoundDevice> = all
+            .filter(|(path, contents)| matches(path, contents))
             .map(|(path, contents)| {
-                let Contents { file_system, label, uuid } = contents.clone();
-                FoundDevice { path: path.clone(), file_system, label, uuid }
+                let Contents { file_system, label, uuid, is_divided } = contents.clone();
+                // A device that is named itself is meant.
+                let is_named = matches!(name, DeviceName::Path(_));
+                let is_divided = is_divided && !is_named && can_be_divided(path);
+                FoundDevice { path: path.clone(), file_system, label, uuid, is_divided, disk: None }
             })
-            .collect()
+            .collect();
+        let paths: Vec<PathBuf> = found.iter().map(|one| one.path.clone()).collect();
+        for one in &mut found {
+            one.disk = disk_of(&one.path).filter(|disk| paths.iter().any(|path| path.ends_with(disk)));
+        }
+        let hybrid: Vec<String> = found.iter().filter_map(|one| one.disk.clone()).collect();
+        found.retain(|one| !hybrid.iter().any(|disk| one.path.ends_with(disk)));
+        found
     }
 
     fn list(&self) -> String {
@@ -177,21 +220,38 @@ impl Contents {
             let date = at(0x8000 + 813, 16).map(text).unwrap_or_default();
             let parts = [(0, 4), (4, 6), (6, 8), (8, 10), (10, 12), (12, 14), (14, 16)];
             let parts: Vec<&str> = parts.iter().filter_map(|(from, to)| date.get(*from..*to)).collect();
-            return Some(Self { file_system: "iso9660", label, uuid: parts.join("-") });
+            return Some(Self {
+                file_system: "iso9660",
+                label,
+                uuid: parts.join("-"),
+                is_divided: has_partitions(bytes),
+            });
         }
         if at(0x438, 2) == Some(&[0x53, 0xef]) {
-            let uuid = at(0x468, 16)?;
-            return Some(Self { file_system: "ext4", label: text(at(0x478, 16)?), uuid: uuid_of(uuid) });
+            let (label, uuid) = (text(at(0x478, 16)?), uuid_of(at(0x468, 16)?));
+            return Some(Self { file_system: "ext4", label, uuid, is_divided: false });
         }
         for (kind, label, serial) in [(0x52, 0x47, 0x43), (0x36, 0x2b, 0x27)] {
             if at(kind, 3) == Some(b"FAT") {
                 let serial = at(serial, 4)?;
                 let uuid = format!("{:02X}{:02X}-{:02X}{:02X}", serial[3], serial[2], serial[1], serial[0]);
-                return Some(Self { file_system: "vfat", label: text(at(label, 11)?), uuid });
+                return Some(Self {
+                    file_system: "vfat",
+                    label: text(at(label, 11)?),
+                    uuid,
+                    is_divided: false,
+                });
             }
         }
         None
     }
+}
+
+/// Whether a medium begins with a table of partitions: that of the PC, whose entries have a type in their
+/// fifth byte. A GPT has an entry there too (UEFI specification 2.10, 5.2).
+fn has_partitions(bytes: &[u8]) -> bool {
+    let has_type = |entry: usize| bytes.get(0x1be + 16 * entry + 4).is_some_and(|kind| *kind != 0);
+    bytes.get(0x1fe..0x200) == Some(&[0x55, 0xaa]) && (0..4).any(has_type)
 }
 
 /// Text in a field of fixed size.
@@ -246,7 +306,9 @@ mod tests {
             medium(&[(0x8001, b"CD001"), (0x8028, b"HEADSTART       "), (0x832d, b"2026112414300500")]);
         let disc = disc.expect("a disc");
         assert_eq!((disc.file_system, disc.label.as_str()), ("iso9660", "HEADSTART"));
-        assert_eq!(disc.uuid, "2026-11-24-14-30-05-00");
+        assert_eq!((disc.uuid.as_str(), disc.is_divided), ("2026-11-24-14-30-05-00", false));
+        let hybrid = medium(&[(0x8001, b"CD001"), (0x1c2, &[0xee]), (0x1fe, &[0x55, 0xaa])]);
+        assert!(hybrid.expect("a stick").is_divided);
         let disk =
             medium(&[(0x438, &[0x53, 0xef]), (0x468, &[0xab; 16]), (0x478, b"KEEP\0rest")]).expect("a disk");
         assert_eq!((disk.file_system, disk.label.as_str()), ("ext4", "KEEP"));

@@ -31,7 +31,7 @@ Words of the kernel's command line (docs/LIVE.md):
   headstart.prefetch=WHERE   warm, push, hold or off [warm]
   headstart.min-date=DATE    refuse signatures that are older
   headstart.wait=SECONDS     how long the medium may take to appear, or the server to answer [60]
-  headstart.read-timeout=SECONDS   a read that has waited this long fails [600 from an address, else 60]
+  headstart.read-timeout=SECONDS   a read from a server that has waited this long fails [600]
   headstart.insecure         accept an image from the network without name or signature
   headstart.record=PLACE     record what the start reads, in headstart-boot.hsp on this device, or for the
                              program at the other end of a serial line (/dev/ttyS1)

@@ -19,8 +19,8 @@ const NEARLY_FULL_BYTES: u64 = 8 << 20;
 
 /// Mounts the overlay at `new_root`, above the file system at `lower`. Writes lie below `place`, a folder.
 ///
-/// A persistent file system that is missing, is full, or belongs to another image is left alone, which is
-/// said, and writes go to memory: a machine that starts without its memory is better than none.
+/// A persistent file system that is missing or belongs to another image is left alone, which is said, and
+/// writes go to memory: a machine that starts without its memory is better than none.
 ///
 /// # Errors
 /// When even that cannot be mounted.

@@ -91,8 +91,8 @@ pub(crate) fn medium(base: &Path) -> PathBuf {
     base.join(&private_root::MEDIUM[1..])
 }
 
-/// One of the devices of a name: those that hold an image must hold the same, as a stick and its first
-/// partition do. Where the image is named, only those with that image count.
+/// One of the devices of a name: those that hold an image must hold the same. Where the image is named, only
+/// those with that image count.
 fn choose(
     base: &Path,
     candidates: &[FoundDevice],

@@ -10,7 +10,7 @@ use std::fmt::Write as _;
 use std::fs;
 use std::path::Path;
 
-use crate::device::FoundDevice;
+use crate::device::{FoundDevice, sysfs};
 
 /// Before 60-persistent-storage.rules.
 const FILE: &str = "/run/udev/rules.d/59-headstart.rules";
@@ -50,11 +50,20 @@ fn write(rules: &str) {
 /// have none, and then there is no rule.
 fn rule_of(found: &FoundDevice) -> Option<String> {
     let name = found.path.file_name()?.to_str()?;
-    let entry = Path::new("/sys/class/block").join(name);
+    let entry = sysfs(&found.path)?;
     // A partition has the number of its disk.
     let number =
         ["diskseq", "../diskseq"].iter().find_map(|file| fs::read_to_string(entry.join(file)).ok())?;
-    Some(rule(name, number.trim().parse().ok()?, found))
+    let number = number.trim().parse().ok()?;
+    let disk = found.disk.as_deref().map(|disk| rule_of_disk(disk, number)).unwrap_or_default();
+    Some(disk + &rule(name, number, found))
+}
+
+/// A hybrid medium's disk has the same label, and its links are to lead to the partition.
+fn rule_of_disk(name: &str, sequence: u64) -> String {
+    format!(
+        "SUBSYSTEM==\"block\", KERNEL==\"{name}\", ATTRS{{diskseq}}==\"{sequence}\", ENV{{{LEFT_ALONE}}}=\"1\"\n"
+    )
 }
 
 fn rule(name: &str, sequence: u64, found: &FoundDevice) -> String {
@@ -101,6 +110,8 @@ mod tests {
             file_system: "iso9660",
             label: "MY \"DISC\", RUN+=\"$x%k".to_owned(),
             uuid: "2026-11-24".to_owned(),
+            is_divided: false,
+            disk: None,
         };
         let rule = rule("sr0", 7, &found);
         assert_eq!(rule.matches('\n').count(), 1);

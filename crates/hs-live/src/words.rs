@@ -20,6 +20,9 @@ const PREFIX: &str = "headstart.";
 /// longer.
 const USUAL_WAIT: Duration = Duration::from_secs(60);
 
+/// A machine can do nothing without its server, so it waits for a network that is repaired.
+const USUAL_READ_TIMEOUT: Duration = Duration::from_secs(600);
+
 /// How long a start is recorded.
 const USUAL_RECORDING: Duration = Duration::from_secs(60);
 
@@ -143,7 +146,7 @@ pub struct Words {
     pub insecure: bool,
     /// How long the medium may take to appear, or the server to answer.
     pub wait: Duration,
-    /// A read that has waited this long fails.
+    /// A read from a server that has waited this long fails.
     pub read_timeout: Duration,
     /// Where writes go.
     pub overlay: Overlay,
@@ -190,10 +193,9 @@ impl Words {
     pub fn parse(command_line: &str) -> Result<Self, WordsError> {
         let place =
             command_line.split_ascii_whitespace().filter_map(|word| word.strip_prefix(ROOT)).next_back();
-        let place = parse_place(place.ok_or(WordsError::NoRoot)?)?;
         let mut words = Self {
-            read_timeout: usual_read_timeout(&place),
-            place,
+            place: parse_place(place.ok_or(WordsError::NoRoot)?)?,
+            read_timeout: USUAL_READ_TIMEOUT,
             image_path: IMAGE_PATH.to_owned(),
             budget: None,
             prefetch: PrefetchMode::Warm,
@@ -249,16 +251,7 @@ impl Words {
     }
 }
 
-/// A machine can do nothing without its server, so it waits for a network that is repaired. A stick that is
-/// not put back soon will not be, and the machine is to shut down.
-const fn usual_read_timeout(place: &RootPlace) -> Duration {
-    Duration::from_secs(match place {
-        RootPlace::Address(_) => 600,
-        RootPlace::Device { .. } => 60,
-    })
-}
-
-const NO_SECONDS: &str = "a number of seconds is missing";
+const NO_SECONDS: &str = "it takes a whole number of seconds, at most 1000000000";
 
 /// At most thirty years, which can be added to any moment.
 fn seconds(value: &str) -> Option<Duration> {
@@ -329,13 +322,6 @@ mod tests {
     }
 
     #[test]
-    fn a_read_from_a_server_waits_longer_than_one_from_a_stick() {
-        let timeout = |line: &str| Words::parse(line).expect(line).read_timeout.as_secs();
-        assert_eq!(timeout("root=headstart:LABEL=A"), 60);
-        assert_eq!(timeout("root=headstart:https://h/a.hsi#hs1-ab"), 600);
-    }
-
-    #[test]
     fn what_a_vmm_asks_for_is_a_serial_line() {
         let line = "root=headstart:LABEL=A headstart.record=LABEL=KEEP\n";
         let recorded = Words::parse(&with_recording(line, "/dev/ttyS1\n")).expect("words").record;
@@ -356,9 +342,9 @@ mod tests {
             ("root=headstart:LABEL=", "names no image"),
             ("root=headstart:sda1", "names no image"),
             ("root=headstart:LABEL=A headstart.budget=many", "headstart.budget=many"),
-            ("root=headstart:LABEL=A headstart.wait=long", "number of seconds"),
-            ("root=headstart:LABEL=A headstart.wait=99999999999", "number of seconds"),
-            ("root=headstart:LABEL=A headstart.read-timeout=0", "number of seconds"),
+            ("root=headstart:LABEL=A headstart.wait=long", "whole number of seconds"),
+            ("root=headstart:LABEL=A headstart.wait=99999999999", "whole number of seconds"),
+            ("root=headstart:LABEL=A headstart.read-timeout=0", "whole number of seconds"),
             ("root=headstart:LABEL=A headstart.overlay=disk", "where writes go"),
             ("root=headstart:LABEL=A headstart.record=x", "a profile is written"),
             ("root=headstart:LABEL=A headstart.image=x", "begins with /"),

@@ -27,6 +27,8 @@ fn it_is_mounted_when_it_is_free_again() {
         file_system: "ext4",
         label: String::new(),
         uuid: String::new(),
+        is_divided: false,
+        disk: None,
     };
     let other = found.clone();
     let place = target.clone();

@@ -47,7 +47,7 @@ fn minimum(root: &Path) -> Outcome {
 const LONG_CASES: &str = "5000";
 
 /// The profile that people get, which no other test uses: the program, and the crates whose tests need
-/// nothing. Their property tests get new inputs, and more of them.
+/// nothing. Their property tests get new inputs, and most of them more.
 fn release(root: &Path) -> Outcome {
     let packages = PURE
         .iter()

@@ -39,7 +39,7 @@ impl Default for Patience {
 }
 
 impl Patience {
-    /// Tries go on for so long.
+    /// Tries go on until so much time has passed without progress.
     #[must_use]
     pub fn within(total: Duration) -> Self {
         let usual = Self::default();

@@ -20,6 +20,8 @@ use super::transport::{Request, Transport};
 use super::{HttpError, Patience};
 use hs_store::{Clock, Completion, Counters, InService, Monotonic, RetryCounters, Sink, Store, StoreError};
 
+/// When a user is told that a server is waited for.
+const SAY_AFTER: Duration = Duration::from_secs(8);
 /// How long a pause lasts at most after the store was closed.
 const LOOK: Nanos = Nanos::from_millis(50);
 
@@ -126,7 +128,7 @@ impl HttpStore {
                 match asking.ask(range, Known::Before(remembered.as_ref())).await {
                     Ok(found) => break Ok(found),
                     Err(error) => {
-                        tries.say_once(&name, &error);
+                        tries.say_once(&name, &error, asking.clock.now());
                         asking.wait(&mut tries, error).await?;
                     }
                 }
@@ -352,10 +354,13 @@ impl Asking {
         }
         let pause = tries.patience.pause(tries.done, error.retry_after(), &mut self.jitter.lock());
         let Some(pause) = pause else { return Err(error) };
-        let then = self.clock.now() + Nanos::from(pause.max(Duration::from_nanos(1)));
-        if then > tries.began + Nanos::from(tries.patience.total) {
+        let (now, end) = (self.clock.now(), tries.began + Nanos::from(tries.patience.total));
+        let then = now + Nanos::from(pause.max(Duration::from_nanos(1)));
+        // The last try is made at the end, unless the server asks for a longer pause.
+        if now >= end || (then > end && error.retry_after().is_some()) {
             return Err(error);
         }
+        let then = then.min(end);
         tries.done += 1;
         self.retries.tried_again();
         log::debug!("{}: {error}; again in {pause:.1?}", self.locate.name());
@@ -384,18 +389,26 @@ pub(super) struct Tries {
     done: u32,
     /// When the first was made, or progress was last seen.
     began: Nanos,
+    /// A user was told that they go on.
+    has_said: bool,
 }
 
 impl Tries {
     const fn new(patience: Patience, began: Nanos) -> Self {
-        Self { patience, done: 0, began }
+        Self { patience, done: 0, began, has_said: false }
     }
 
-    /// Says that a server is waited for for long, after the tries that an opening gets usually.
-    fn say_once(&self, name: &str, error: &HttpError) {
-        let usual = Patience::for_opening().tries;
-        if self.done == usual && self.patience.tries > usual && error.is_transient() {
-            log::warn!("{name}: {error}; it is asked again for at most {} s", self.patience.total.as_secs());
+    /// Says once that a server is waited for, when that takes long.
+    fn say_once(&mut self, name: &str, error: &HttpError, now: Nanos) {
+        let total = self.patience.total;
+        let waits = now.saturating_sub(self.began) >= Nanos::from(SAY_AFTER.min(total / 2));
+        if waits
+            && !self.has_said
+            && self.patience.tries > Patience::for_opening().tries
+            && error.is_transient()
+        {
+            self.has_said = true;
+            log::warn!("{name}: {error}; it is asked again for {} s in all", total.as_secs());
         }
     }
 }
