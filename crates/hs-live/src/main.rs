@@ -64,7 +64,10 @@ fn main() -> ExitCode {
 fn run(arguments: &[OsString]) -> anyhow::Result<ExitCode> {
     let command = arguments.first().and_then(|first| first.to_str()).unwrap_or("--help");
     match (command, &arguments[1.min(arguments.len())..]) {
-        (server::COMMAND, _) => Ok(ExitCode::from(u8::try_from(server::run(arguments)?).unwrap_or(1))),
+        (server::COMMAND, _) => {
+            let code = server::run(arguments).inspect_err(tell_all_consoles)?;
+            Ok(ExitCode::from(u8::try_from(code).unwrap_or(1)))
+        }
         (keeper::COMMAND, [command_line, digest]) => {
             keeper::run(&command_line.to_string_lossy(), &digest.to_string_lossy())
         }

@@ -49,7 +49,7 @@ pub struct ServedRoot {
 /// as seen from there.
 ///
 /// # Errors
-/// When it does not serve. It has said why on standard error.
+/// When it does not serve. It has said why on all consoles.
 pub fn start(base: &Path, image: &str, command_line: &str) -> anyhow::Result<ServedRoot> {
     let mut server = inside(&[COMMAND, image, command_line]);
     let started = in_root(base, || Ok(server.stdout(Stdio::piped()).spawn()?));
