@@ -78,6 +78,18 @@ impl Live {
         self.start_with("initrd.img", words, devices)
     }
 
+    /// A scene whose web server, if this machine has one, gives the image.
+    fn on_the_web(&self) -> Option<Scene> {
+        if !machine_has(&[NGINX]) {
+            return None;
+        }
+        let scene = Scene::new();
+        scene.folder("www");
+        let link = std::os::unix::fs::symlink(self.folder.join("root.hsi"), scene.path("www/root.hsi"));
+        link.expect("a link");
+        Some(scene)
+    }
+
     /// An initramfs of dracut with its network.
     pub(crate) fn network_initrd_of_dracut(&self, scene: &Scene) -> String {
         let (iso, live) = (scene.arg("dracut.iso"), self.file("headstart-live"));
@@ -274,12 +286,7 @@ fn a_stick_starts_a_debian_by_uefi_with_dracut() {
 #[test]
 fn an_image_on_a_web_server_is_a_root() {
     let Some(live) = live() else { return };
-    if !machine_has(&[NGINX]) {
-        return;
-    }
-    let scene = Scene::new();
-    scene.folder("www");
-    std::os::unix::fs::symlink(live.folder.join("root.hsi"), scene.path("www/root.hsi")).expect("a link");
+    let Some(scene) = live.on_the_web() else { return };
     // A port that is free; nothing listens there.
     let port = TcpListener::bind("127.0.0.1:0").and_then(|free| free.local_addr()).expect("a port").port();
     // QEMU's own network has this machine at this address.
@@ -303,19 +310,15 @@ fn an_image_on_a_web_server_is_a_root() {
 #[test]
 fn what_is_wrong_with_an_address_is_said() {
     let Some(live) = live() else { return };
-    if !machine_has(&[NGINX]) {
-        return;
-    }
-    let scene = Scene::new();
-    scene.folder("www");
-    std::os::unix::fs::symlink(live.folder.join("root.hsi"), scene.path("www/root.hsi")).expect("a link");
+    let Some(scene) = live.on_the_web() else { return };
     let nginx = Nginx::start(&scene, "");
     let address = |port: u16| format!("ip=dhcp root=headstart:http://10.0.2.2:{port}/root.hsi");
     // A server that is down.
     let down = format!("{}#{} headstart.wait=1", address(1), live.name);
     let mut machine = live.start_with("network.img", &down, &NET);
     let said = machine.wait_for("cannot be mounted from a headstart image");
-    assert!(said.contains("10.0.2.2:1"), "{said}");
+    // Not the command line, which has the address too.
+    assert!(said.contains("http://10.0.2.2:1/root.hsi: "), "{said}");
     drop(machine);
     // An address alone proves nothing.
     let mut machine = live.start_with("network.img", &address(nginx.port), &NET);
