@@ -313,6 +313,7 @@ impl Server<'_> {
         let options = MountFsOptions {
             direct_io: mode != PrefetchMode::Push,
             warm: mode == PrefetchMode::Warm,
+            calls_apart: self.supervisor.process().is_some() && !served.session().negotiated().has_resend(),
             trusted: args.trusted,
             read_ahead_kib: match &args.record {
                 Some(Recording { reads_ahead: false, .. }) => 0,

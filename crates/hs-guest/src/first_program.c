@@ -20,7 +20,7 @@ enum {
     SYS_GETDENTS64 = 217, SYS_CLOCK_GETTIME = 228, SYS_OPENAT = 257, SYS_UNSHARE = 272,
 };
 enum { O_RDWR = 2, O_NOCTTY = 0x100, O_DIRECTORY = 0x10000 };
-enum { MS_MOVE = 0x2000, MS_SILENT = 0x8000, CLONE_NEWNS = 0x20000, S_IFCHR = 0x2000 };
+enum { MS_MOVE = 0x2000, MS_REC = 0x4000, MS_SILENT = 0x8000, MS_PRIVATE = 0x40000, CLONE_NEWNS = 0x20000, S_IFCHR = 0x2000 };
 enum { BLKRASET = 0x1262, TCGETS = 0x5401, TCSETS = 0x5402, PR_SET_NAME = 15, POLLIN = 1 };
 enum { CLOCK_MONOTONIC = 1, AF_NETLINK = 16, SOCK_RAW = 3 };
 
@@ -375,20 +375,26 @@ static long open_line(uint64_t minor) {
     return line;
 }
 
-/* In a process of its own. The guest's root is changed and its initramfs emptied meanwhile: what is needed is
- * open, in mounts of its own. systemd kills no process of an initramfs whose first argument begins with an at
- * sign (systemd.io/ROOT_STORAGE_DAEMONS). */
-static __attribute__((noreturn)) void watch(char *first_argument) {
+/* The guest's root is changed and its initramfs emptied later: what is needed is open, in mounts of its own,
+ * which take no part in the others. systemd kills no process of an initramfs whose first argument begins with
+ * an at sign (systemd.io/ROOT_STORAGE_DAEMONS). */
+static void prepare_to_watch(char *first_argument) {
     first_argument[0] = '@';
     CALL(SYS_PRCTL, PR_SET_NAME, "headstart-watch", 0, 0, 0);
     line_to = open_line(number_in(&settings.watch));
     CALL(SYS_UNSHARE, CLONE_NEWNS, 0, 0, 0, 0);
+    CALL(SYS_MOUNT, 0, "/", 0, MS_REC | MS_PRIVATE, 0);
     CALL(SYS_MOUNT, "sysfs", "/sys", "sysfs", 0, 0);
     ends = ends_of_tasks();
     CALL(SYS_MOUNT, "proc", "/headstart", "proc", 0, 0);
     folder_of_processes = CALL(SYS_OPEN, "/headstart", O_DIRECTORY, 0, 0, 0);
     if (line_to < 0 || folder_of_processes < 0)
         CALL(SYS_EXIT, 1, 0, 0, 0, 0);
+    /* What firmware wrote on the line ends here. */
+    CALL(SYS_WRITE, line_to, "\n", 1, 0, 0);
+}
+
+static __attribute__((noreturn)) void watch(void) {
     for (uint64_t next = 0;;) {
         uint64_t now = now_us();
         if (now >= next) {
@@ -428,8 +434,18 @@ __attribute__((noreturn, used)) void begin(long *stack) {
     long count = stack[0];
     char **arguments = (char **)(stack + 1), **environment = arguments + count + 1;
     read_settings();
-    if (settings.watch != NULL && CALL(SYS_FORK, 0, 0, 0, 0, 0) == 0)
-        watch(arguments[0]);
+    /* In a running initramfs, which has it only watch: when this process has ended, all is prepared. */
+    if (settings.watch != NULL && settings.programs[0] == NULL) {
+        prepare_to_watch(arguments[0]);
+        long child = CALL(SYS_FORK, 0, 0, 0, 0, 0);
+        if (child == 0)
+            watch();
+        CALL(SYS_EXIT, child < 0, 0, 0, 0, 0);
+    }
+    if (settings.watch != NULL && CALL(SYS_FORK, 0, 0, 0, 0, 0) == 0) {
+        prepare_to_watch(arguments[0]);
+        watch();
+    }
     if (settings.disk != NULL)
         enter_root();
     for (size_t index = 0; index < MOST_PROGRAMS && settings.programs[index] != NULL; index++) {

@@ -9,6 +9,15 @@
 //! Where the disk brings an initramfs of its own, the program is put before it, and goes on to that one's
 //! `/init`. The kernel passes it every word of its command line that is not one of the kernel's own
 //! (Documentation/admin-guide/kernel-parameters.rst), and it passes all of that on.
+//!
+//! Where a machine starts from a medium, its initramfs starts the program, only to watch
+//! ([`watch_this_machine`]).
+
+use std::fs;
+use std::io;
+use std::os::unix::fs::PermissionsExt;
+use std::path::Path;
+use std::process::{Command, Stdio};
 
 use crate::initramfs::{self, Entry};
 
@@ -20,6 +29,9 @@ pub(crate) const RDINIT: &str = "/headstart/init";
 /// The message when there is no disk whose read-ahead it could set. It appears from a process of the guest,
 /// so the guest has run.
 pub(crate) const NO_DISK: &str = "headstart: the read-ahead of /dev/ubda cannot be set";
+
+/// Its folder, in the root of the file system.
+const FOLDER: &str = "/headstart";
 
 /// The programs that the kernel tries when its command line names none.
 const USUAL: [&str; 4] = ["/sbin/init", "/etc/init", "/bin/init", "/bin/sh"];
@@ -84,10 +96,33 @@ impl FirstProgram {
             lines.push(format!("file-system {}", root.file_system));
             lines.extend(root.read_ahead_kib.map(|kib| format!("read-ahead {}", u64::from(kib) * 2)));
         }
-        // Minor numbers of serial lines begin at 64 (Documentation/admin-guide/devices.txt).
-        lines.extend(self.watch.map(|line| format!("watch {}", 64 + line)));
+        lines.extend(self.watch.map(watch_setting));
         lines.into_iter().map(|line| line + "\n").collect()
     }
+}
+
+/// The setting that has it tell of processes on this serial line. Minor numbers of serial lines begin at 64
+/// (Documentation/admin-guide/devices.txt).
+fn watch_setting(line: u32) -> String {
+    format!("watch {}", 64 + line)
+}
+
+/// In an initramfs: begins to tell of this machine's processes on that serial line. What tells lives on when
+/// the initramfs is left.
+///
+/// # Errors
+/// Where there is no such program for this processor, or it cannot be started.
+pub fn watch_this_machine(line: u32) -> io::Result<()> {
+    if !is_possible() {
+        return Err(io::ErrorKind::Unsupported.into());
+    }
+    let (folder, program) = (Path::new(FOLDER), Path::new(RDINIT));
+    fs::create_dir_all(folder)?;
+    fs::write(folder.join("settings"), watch_setting(line) + "\n")?;
+    fs::write(program, PROGRAM)?;
+    fs::set_permissions(program, fs::Permissions::from_mode(0o700))?;
+    let ran = Command::new(program).stdin(Stdio::null()).stdout(Stdio::null()).status()?;
+    if ran.success() { Ok(()) } else { Err(io::Error::other(ran.to_string())) }
 }
 
 /// Whether there is one for this machine, on which User-mode Linux would run it.

@@ -29,16 +29,20 @@ const FOLDERS: [&str; 6] =
 /// start on the serial line that it names. Only the program that runs a machine can set it: no device that is
 /// plugged into one can (QEMU, docs/specs/fw_cfg.rst).
 pub const RECORD_ITEM: &str = "opt/org.headstart/record";
-/// What stands in that item behind the serial line, where the kernel is to read ahead.
+/// Another one: the initramfs of a medium has the machine tell of its processes on the serial line that it
+/// names.
+pub const PROCESSES_ITEM: &str = "opt/org.headstart/processes";
+/// What stands in [`RECORD_ITEM`] behind the serial line, where the kernel is to read ahead.
 pub const WITH_READ_AHEAD: &str = " read-ahead";
 /// The second serial line, as the guest calls it.
-const RECORD_LINE: &str = "/dev/ttyS1";
+const SECOND_LINE: &str = "/dev/ttyS1";
 
 /// What a guest says on its second serial line.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum SecondLine {
-    /// Its processes, by a [first program](crate::first_program) with which its initial RAM disk begins, to
-    /// the socket that QEMU's standard input is. Only a guest that begins with a kernel.
+    /// Its processes, by a [first program](crate::first_program), to the socket that is QEMU's standard
+    /// input. The initial RAM disk of a guest that begins with a kernel has to begin with that program. One
+    /// that begins with firmware is asked for it.
     Processes,
     /// The profile of its start, which the initramfs of its medium records.
     Recording {
@@ -55,7 +59,7 @@ impl SecondLine {
             Self::Processes => (Vec::new(), "fd=0".into()),
             Self::Recording { socket, reads_ahead } => {
                 let read_ahead = if *reads_ahead { WITH_READ_AHEAD } else { "" };
-                let item = format!("name={RECORD_ITEM},string={RECORD_LINE}{read_ahead}");
+                let item = format!("name={RECORD_ITEM},string={SECOND_LINE}{read_ahead}");
                 let mut path = OsString::from("path=");
                 path.push(doubled_commas(socket.as_os_str()));
                 (vec!["-fw_cfg".into(), item.into()], path)
@@ -244,6 +248,10 @@ impl Qemu {
         if let Some(line) = &self.second_line {
             command.extend(line.words());
             jail_entries.extend(line.jail_entry());
+        }
+        if self.tells_processes() && matches!(self.begin, Begin::Firmware(_)) {
+            let item = format!("name={PROCESSES_ITEM},string={SECOND_LINE}");
+            command.extend(["-fw_cfg".into(), item.into()]);
         }
         match &self.begin {
             Begin::Kernel { initrd, .. } => {
@@ -506,6 +514,7 @@ mod tests {
         assert_eq!(launch.input, Input::Watch);
         assert_eq!(after(&launch, "-serial"), ["stdio", "chardev:line"]);
         assert!(after(&launch, "-append")[0].contains(" rdinit=/headstart/init "));
+        assert!(after(&launch, "-fw_cfg").is_empty());
         assert!(!after(&qemu().launch(), "-append")[0].contains("rdinit"));
     }
 
@@ -537,6 +546,15 @@ mod tests {
         assert!(stick.jail_entries.contains(&JailEntry::File("/ovmf/CODE.fd".into())));
         assert!(after(&stick, "-fw_cfg").is_empty() && stick.input == Input::None);
         assert_eq!(after(&stick, "-device").len(), 2);
+    }
+
+    #[test]
+    fn a_watched_machine_is_told_by_its_firmware() {
+        let begin = Begin::Firmware(Firmware::Bios);
+        let disc = Qemu { begin, bus: Bus::Cd, second_line: Some(SecondLine::Processes), ..qemu() }.launch();
+        assert_eq!(after(&disc, "-fw_cfg"), ["name=opt/org.headstart/processes,string=/dev/ttyS1"]);
+        assert_eq!((disc.input, after(&disc, "-serial").len()), (Input::Watch, 2));
+        assert!(after(&disc, "-append").is_empty());
     }
 
     #[test]

@@ -11,6 +11,7 @@
 
 mod allocator;
 mod cached_pages;
+mod descriptors;
 mod error;
 mod file_handle;
 pub mod fsmount;
@@ -19,6 +20,7 @@ mod fuse_queue;
 pub mod loopdev;
 mod memory;
 pub mod mounts;
+mod own_mounts;
 pub mod rootenv;
 mod socket_file;
 pub mod sockets;
@@ -26,8 +28,10 @@ pub mod userfault;
 
 pub use allocator::{allocate_kindly, give_back, use_small_pages};
 pub use cached_pages::count_cached;
+pub use descriptors::leave_descriptors;
 pub use error::LinuxError;
 pub use file_handle::open_by_inode;
 pub use fuse_queue::clone_fuse_queue;
 pub use memory::{MemoryProbe, anonymous_bytes};
+pub use own_mounts::OwnMounts;
 pub use socket_file::SocketFile;

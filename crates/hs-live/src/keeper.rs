@@ -21,15 +21,13 @@ const LOOK: Duration = Duration::from_secs(1);
 /// After so long what was seen is said again.
 const PATIENCE: Duration = Duration::from_secs(3_600);
 
-/// Starts the keeper of the medium with the image `digest` in the root at `base`.
+/// Starts the keeper of the medium with the image `digest` in this process's root, that of the server.
 ///
 /// # Errors
 /// When it cannot be started.
-pub fn start(base: &Path, command_line: &str, digest: &str) -> anyhow::Result<()> {
-    let mut keeper = server::inside(&[COMMAND, command_line, digest]);
-    server::in_root(base, || Ok(keeper.stdout(Stdio::null()).spawn()?))
-        .map(drop)
-        .context("start the keeper of the medium")
+pub fn start(command_line: &str, digest: &str) -> anyhow::Result<()> {
+    let started = server::inside(&[COMMAND, command_line, digest]).stdout(Stdio::null()).spawn();
+    started.map(drop).context("start the keeper of the medium")
 }
 
 /// The keeper itself.

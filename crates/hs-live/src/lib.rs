@@ -14,8 +14,8 @@
 //! A keeper beside the server mounts a medium again that was pulled out and put back; the server's store then
 //! opens its image again.
 //!
-//! The server's own root lies below `/run`, which moves along when the initramfs gives way to the real root:
-//! its program, libraries, devices and mounts stay where they are.
+//! The server has a root and mounts of its own, which stay when the initramfs gives way to the real root: its
+//! program, libraries, devices and mounts.
 
 #![forbid(unsafe_code)]
 

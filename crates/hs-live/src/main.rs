@@ -13,6 +13,7 @@ use hs_live::root::Outcome;
 use hs_live::{BASE, keeper, root, server, udev_rules, words};
 use hs_output::log_output;
 use hs_service::own_arguments;
+use hs_start::guest_processes::{PROCESSES_ITEM, watch_this_machine};
 use hs_start::recording_line::RECORD_ITEM;
 
 const HELP: &str = "\
@@ -72,6 +73,7 @@ fn run(arguments: &[OsString]) -> anyhow::Result<ExitCode> {
             keeper::run(&command_line.to_string_lossy(), &digest.to_string_lossy())
         }
         ("root", [new_root]) => {
+            tell_processes_where_asked();
             let outcome = root::mount(Path::new(BASE), Path::new(new_root), &command_line()?);
             outcome.inspect_err(tell_all_consoles).map(|outcome| match outcome {
                 Outcome::Mounted => ExitCode::SUCCESS,
@@ -111,6 +113,18 @@ fn command_line() -> anyhow::Result<String> {
     let line = std::fs::read_to_string("/proc/cmdline").context("read /proc/cmdline")?;
     let asked = std::fs::read_to_string(format!("{FIRMWARE_ITEMS}/{RECORD_ITEM}/raw"));
     Ok(asked.map_or(line.clone(), |item| words::with_recording(&line, &item)))
+}
+
+/// The program that runs a virtual machine may want to see its processes. A start does not fail by that.
+fn tell_processes_where_asked() {
+    let Ok(item) = std::fs::read_to_string(format!("{FIRMWARE_ITEMS}/{PROCESSES_ITEM}/raw")) else { return };
+    let told = match words::serial_line(&item) {
+        Some(line) => watch_this_machine(line),
+        None => Err(std::io::ErrorKind::InvalidInput.into()),
+    };
+    if let Err(error) = told {
+        log::warn!("this machine is asked to tell of its processes on {:?}: {error}", item.trim());
+    }
 }
 
 /// Standard error leads to one console only; the kernel writes to all.

@@ -1,5 +1,5 @@
 //! The server's own root: a folder in memory below `/run`, with devices, `/proc`, the libraries of the
-//! program and what names of servers need. It moves along with `/run` when the real root takes over, so that
+//! program and what names of servers need. Its mounts stay when the real root takes over, so that
 //! a server that dies can be started again there.
 
 use std::collections::BTreeSet;

@@ -4,6 +4,7 @@ use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 use anyhow::{Context, bail};
+use hs_linux::OwnMounts;
 use hs_start::image::ImageSource;
 use hs_start::open::open_image;
 use rustix::mount::{UnmountFlags, unmount};
@@ -54,10 +55,13 @@ pub fn mount(base: &Path, new_root: &Path, command_line: &str) -> anyhow::Result
         let device = device::wait_for(name, words.wait, Duration::ZERO, |found| Ok(found[0].clone()))?;
         device::mount(&device, &base.join(&private_root::RECORD[1..]), true)?;
     }
-    let served = server::start(base, &image, command_line)?;
-    if let Some(digest) = on_medium {
-        keeper::start(base, command_line, &digest)?;
-    }
+    let own = OwnMounts::enter(base)?;
+    let started = server::start(&image, command_line).and_then(|served| {
+        on_medium.map_or(Ok(()), |digest| keeper::start(command_line, &digest))?;
+        Ok(served)
+    });
+    own.leave()?;
+    let served = started?;
     let inside = |path: &str| base.join(path.trim_start_matches('/'));
     overlay::mount(
         &words.overlay,

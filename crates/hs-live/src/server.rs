@@ -17,7 +17,6 @@ use hs_start::image::{ImageSource, RemoteOptions};
 use hs_start::medium::Damage;
 use hs_start::start::{PrefetchLimits, PrefetchMode};
 use hs_units::ByteSize;
-use rustix::fs::{Mode, OFlags};
 
 use crate::private_root;
 use crate::words::{RecordPlace, Words};
@@ -45,14 +44,12 @@ pub struct ServedRoot {
     pub disk_digest: String,
 }
 
-/// Starts the server in the root at `base`, and waits until the file system is mounted. `image` is the image
-/// as seen from there.
+/// Starts the server in this process's root, and waits until the file system is mounted.
 ///
 /// # Errors
 /// When it does not serve. It has said why on all consoles.
-pub fn start(base: &Path, image: &str, command_line: &str) -> anyhow::Result<ServedRoot> {
-    let mut server = inside(&[COMMAND, image, command_line]);
-    let started = in_root(base, || Ok(server.stdout(Stdio::piped()).spawn()?));
+pub fn start(image: &str, command_line: &str) -> anyhow::Result<ServedRoot> {
+    let started = inside(&[COMMAND, image, command_line]).stdout(Stdio::piped()).spawn();
     let output = started.context("start the server")?.wait_with_output().context("wait for the server")?;
     if !output.status.success() {
         bail!("the image cannot be served: {}", output.status);
@@ -68,17 +65,6 @@ pub(crate) fn inside(arguments: &[&str]) -> Command {
     let mut command = Command::new("/proc/self/exe");
     command.arg0(NAME).args(arguments).stdin(Stdio::null());
     command
-}
-
-/// Does something in the root at `base`.
-pub(crate) fn in_root<T>(base: &Path, act: impl FnOnce() -> anyhow::Result<T>) -> anyhow::Result<T> {
-    let outside = rustix::fs::open("/", OFlags::PATH | OFlags::DIRECTORY | OFlags::CLOEXEC, Mode::empty())
-        .context("open the root")?;
-    rustix::process::chroot(base).with_context(|| format!("enter {}", base.display()))?;
-    let done = rustix::process::chdir("/").map_err(anyhow::Error::from).and_then(|()| act());
-    rustix::process::fchdir(&outside).context("leave the server's root")?;
-    rustix::process::chroot(".").context("leave the server's root")?;
-    done
 }
 
 /// Flags that this program adds when it starts itself again.

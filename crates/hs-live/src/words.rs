@@ -113,6 +113,8 @@ impl RecordPlace {
 
 /// What the names of serial lines begin with.
 const TERMINALS: &str = "/dev/tty";
+/// Their numbers are smaller: Documentation/admin-guide/devices.txt.
+const MOST_LINES: u32 = 192;
 
 /// The command line of a machine whose VMM asks it to record its start, by the value of such an item.
 /// [`Words::parse`] takes the last of several words.
@@ -127,6 +129,12 @@ pub fn with_recording(command_line: &str, item: &str) -> String {
     }
     log::warn!("this machine is asked to record its start on {line:?}, which is no serial line");
     command_line.to_owned()
+}
+
+/// The number of the serial line that such an item names: 1 for `/dev/ttyS1`.
+#[must_use]
+pub fn serial_line(item: &str) -> Option<u32> {
+    item.trim().strip_prefix(TERMINALS)?.strip_prefix('S')?.parse().ok().filter(|line| *line < MOST_LINES)
 }
 
 /// The words.
@@ -331,6 +339,15 @@ mod tests {
         assert!(words.record_read_ahead && words.unknown.is_empty());
         for item in ["", "LABEL=KEEP", "/dev/sda", "/dev/ttyS1 root=headstart:LABEL=B"] {
             assert_eq!(with_recording(line, item), line);
+        }
+    }
+
+    #[test]
+    fn a_line_for_processes_is_a_number() {
+        assert_eq!(serial_line("/dev/ttyS1\n"), Some(1));
+        for item in ["", "/dev/ttyS", "/dev/ttyS192", "/dev/ttyS-1", "/dev/tty1", "/dev/ttyS1 2", "/dev/sda"]
+        {
+            assert_eq!(serial_line(item), None, "{item}");
         }
     }
 

@@ -11,7 +11,7 @@
 //!
 //! Pages in holes of a file are read without a request, so no profile has them. But a page of a hole misses
 //! the cache like any other, and the kernel reads its neighbours too. So the holes of a hinted file are
-//! requested as well, up to [`MAX_HOLE_BYTES`].
+//! requested as well, up to a limit.
 //!
 //! The server does not see the use of a page that lies in a cache. So the warmer leaves a page of some chunks
 //! out, a *tripwire*: a program that uses the chunk makes a request for it, which is answered from memory.
@@ -23,12 +23,8 @@
 //! way as every other.
 
 mod asked_pages;
+mod page_caches;
 
-use std::collections::HashSet;
-use std::fs::File;
-use std::num::NonZeroU64;
-use std::ops::Range;
-use std::os::fd::OwnedFd;
 use std::path::Path;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
@@ -38,11 +34,11 @@ use hs_disk::{ServedDisk, WarmerPlace};
 use hs_engine::{EndReason, Prefetch};
 use hs_image::Hint;
 use hs_linux::LinuxError;
-use hs_units::{BLOCK_BYTES, Lba};
+use hs_units::Lba;
 use parking_lot::{Condvar, Mutex};
-use rustix::fs::{Advice, SeekFrom};
 
 use self::asked_pages::AskedPages;
+use self::page_caches::PageCaches;
 
 /// How many requests may be on their way ahead of the stream. A loop device has 128 places; the rest is left
 /// for demand reads.
@@ -55,8 +51,6 @@ const CHUNKS_AHEAD: u32 = 3;
 
 /// Chunks that are held behind the warmer for requests that are still on their way.
 const HELD_CHUNKS: u32 = 16;
-/// Bytes of holes that are put into the page cache for one file.
-const MAX_HOLE_BYTES: u64 = 1 << 20;
 
 /// Pages of a hint that are tried for a tripwire, at most.
 const MAX_TRIED_PAGES: usize = 128;
@@ -92,7 +86,8 @@ impl Progress {
 
 impl Warmer {
     /// Starts to warm the caches of the file system mounted at `mount_point` from `device`, as the
-    /// image's hints say. The kernel reads `read_ahead_kib` ahead there.
+    /// image's hints say. The kernel reads `read_ahead_kib` ahead there. See
+    /// [`MountFsOptions::calls_apart`](crate::MountFsOptions).
     ///
     /// # Errors
     /// When the mount or the device cannot be opened, or a thread cannot be started.
@@ -101,19 +96,10 @@ impl Warmer {
         mount_point: &Path,
         device: &Path,
         read_ahead_kib: u32,
+        calls_apart: bool,
     ) -> Result<Self, LinuxError> {
-        let open = |path: &Path| {
-            File::open(path).map_err(|source| LinuxError::Io {
-                action: "open",
-                path: path.to_owned(),
-                source,
-            })
-        };
         let caches = Caches {
-            mount: open(mount_point)?,
-            device: open(device)?,
-            open: None,
-            seen: HashSet::new(),
+            pages: PageCaches::open(mount_point, device, calls_apart)?,
             asked: AskedPages::new(read_ahead_kib),
         };
         let image = disk.image();
@@ -212,12 +198,9 @@ fn due_after(steps: &[Step], number: usize) -> Option<u32> {
     chunk_of(HINTS_AHEAD).min(dense)
 }
 
-/// The page caches, and the file that was asked last.
+/// The page caches, and what was asked of them.
 struct Caches {
-    mount: File,
-    device: File,
-    open: Option<(u64, OwnedFd)>,
-    seen: HashSet<u64>,
+    pages: PageCaches,
     asked: AskedPages,
 }
 
@@ -228,7 +211,7 @@ impl Caches {
         if !disk.wants_tripwire(chunk) || hint.inode == 0 {
             return None;
         }
-        let file_bytes = rustix::fs::fstat(self.file(hint.inode).ok()?).ok()?.st_size as u64;
+        let file_bytes = self.pages.file_bytes(hint.inode).ok()?;
         let mut pages = (hint.page..hint.page.saturating_add(hint.blocks)).take(MAX_TRIED_PAGES);
         let page = pages.find(|page| self.asked.is_read_alone(hint.inode, *page, file_bytes))?;
         let place = disk.image().hot_place(Lba(hint.lba.0 + u64::from(page - hint.page)))?;
@@ -242,52 +225,7 @@ impl Caches {
     fn ask(&mut self, hint: &Hint, kept_back: Option<u32>) {
         let end = hint.page.saturating_add(hint.blocks);
         let middle = kept_back.unwrap_or(end);
-        self.ask_pages(hint.inode, hint.page..middle);
-        self.ask_pages(hint.inode, middle.saturating_add(1)..end);
-    }
-
-    fn ask_pages(&mut self, inode: u64, pages: Range<u32>) {
-        let offset = u64::from(pages.start) * BLOCK_BYTES;
-        let Some(len) = NonZeroU64::new(pages.len() as u64 * BLOCK_BYTES) else { return };
-        let asked = if inode == 0 {
-            rustix::fs::fadvise(&self.device, offset, Some(len), Advice::WillNeed)
-        } else {
-            self.file(inode).and_then(|file| rustix::fs::fadvise(file, offset, Some(len), Advice::WillNeed))
-        };
-        if let Err(error) = asked {
-            log::debug!("hint for inode {inode} pages {pages:?}: {error}");
-        }
-    }
-
-    /// The file with this inode number, without looking for its name.
-    fn file(&mut self, inode: u64) -> rustix::io::Result<&OwnedFd> {
-        let known = matches!(&self.open, Some((open, _)) if *open == inode);
-        if !known {
-            let file = hs_linux::open_by_inode(&self.mount, inode)?;
-            if self.seen.insert(inode) {
-                ask_for_holes(&file);
-            }
-            self.open = Some((inode, file));
-        }
-        match &self.open {
-            Some((_, file)) => Ok(file),
-            None => Err(rustix::io::Errno::BADF),
-        }
-    }
-}
-
-/// Asks the kernel for the pages of a file's holes; they cause no request to the server.
-fn ask_for_holes(file: &OwnedFd) {
-    let mut left = MAX_HOLE_BYTES;
-    let mut at = 0;
-    // The end of a file counts as a hole, which has no data after it.
-    while let Ok(hole) = rustix::fs::seek(file, SeekFrom::Hole(at)) {
-        let Ok(data) = rustix::fs::seek(file, SeekFrom::Data(hole)) else { return };
-        let Some(len) = NonZeroU64::new((data - hole).min(left)) else { return };
-        if rustix::fs::fadvise(file, hole, Some(len), Advice::WillNeed).is_err() {
-            return;
-        }
-        left -= len.get();
-        at = data;
+        self.pages.ask(hint.inode, hint.page..middle);
+        self.pages.ask(hint.inode, middle.saturating_add(1)..end);
     }
 }

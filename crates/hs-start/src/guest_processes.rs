@@ -11,6 +11,8 @@ use std::thread::JoinHandle;
 use std::time::Instant;
 
 use anyhow::Context;
+pub use hs_guest::first_program::watch_this_machine;
+pub use hs_guest::qemu::PROCESSES_ITEM;
 use hs_units::Nanos;
 
 use crate::process_log::{CpuUse, MOST_FIGURES, MOST_PROCESSES, ProcessLife, ProcessLog};
@@ -107,6 +109,10 @@ impl GuestLog {
         };
         let kind = word();
         let at: u64 = word().parse().ok()?;
+        // Firmware writes on this line too, before the guest's clock begins.
+        if !matches!(kind, "live" | "end" | "look") {
+            return None;
+        }
         let ahead = i128::from(now.0) - i128::from(at) * 1000;
         self.ahead = Some(self.ahead.map_or(ahead, |least| least.min(ahead)));
         match kind {
@@ -226,7 +232,7 @@ mod tests {
     fn lives_are_from_what_is_seen_and_what_has_ended() {
         let text = "live 1000 1 0 10000 init\nlook 1100\nend 1500 7 7 1 400 300 sh (a) b\r\n\
                     live 2000 1 0 20000 systemd\nend 2500 9 8 1 10 4 worker\nlook 3000\n\
-                    end 3500 8 8 1 3000 50 many\nnonsense\nlive x\nend 5\nlook 4000\n";
+                    end 3500 8 8 1 3000 50 many\nnonsense 9\nlive x\nend 5\nlook 4000\n";
         for bytes_at_once in [1, 7, 4096] {
             let told = told(text, bytes_at_once);
             let lives = told.lives();

@@ -22,7 +22,7 @@ pub mod channel;
 mod el_torito;
 pub mod environment;
 pub mod fit;
-mod guest_processes;
+pub mod guest_processes;
 pub mod image;
 pub mod iso_files;
 pub mod learned;

@@ -104,6 +104,31 @@ fn a_medium_that_boots_a_debian_is_recorded_by_one_command() {
     assert_nothing_is_in_tmp(&scene);
 }
 
+/// It is asked for them by the machine alone, and tells of them until it is ready.
+#[test]
+fn a_trace_of_a_medium_has_the_processes_of_its_machine() {
+    let Some(live) = live() else { return };
+    let scene = scene();
+    let trace = scene.arg("boot.csv");
+    let flags = ["--vmm", "qemu", "--accel", "tcg", "--ready-timeout", "400", "--json", "--trace", &trace];
+    let ran = boot(&scene, &live.file("bios.iso"), &flags).ok();
+    let summary = ran.json();
+    let text = fs::read_to_string(&trace).expect("a trace");
+    let lives: Vec<&str> = text.lines().filter(|line| line.contains(",process,")).collect();
+    let from = |name: &str| -> f64 {
+        let named = |line: &&&str| line.contains(&format!("\"{name}\","));
+        let line = lives.iter().find(named).unwrap_or_else(|| panic!("no {name}: {lives:?}"));
+        line.split(',').next().and_then(|at| at.parse().ok()).unwrap_or_else(|| panic!("no time: {line}"))
+    };
+    assert!(lives.iter().all(|line| !line.contains("qemu-system")), "{lives:?}");
+    // The initramfs, and the system behind it. The kernel keeps 15 letters of a name.
+    let (watcher, journal) = (from("headstart-watch"), from("systemd-journal"));
+    let ready = summary["ready_s"].as_f64().expect("ready");
+    assert!(watcher < journal && journal < ready, "{watcher} {journal} {ready}");
+    assert!(text.lines().filter(|line| line.contains(",cpu,")).count() > 10, "{text}");
+    scene.wait_until_clean();
+}
+
 /// The trace of that start has what the summary has, and shows it with the profile on one time axis.
 fn assert_trace_agrees(scene: &Scene, trace: &str, profile: &str, summary: &Value) {
     let text = fs::read_to_string(trace).expect("a trace");

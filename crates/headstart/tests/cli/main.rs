@@ -42,6 +42,7 @@ mod netboot;
 mod network_faults;
 mod network_trust;
 mod new_users;
+mod newer_debian;
 mod object_server;
 mod permissions;
 mod prefetch_rate;

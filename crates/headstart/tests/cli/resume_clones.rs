@@ -38,7 +38,7 @@ const AGENT: [(&str, &str, u32); 3] = [
 fn root() -> PathBuf {
     let root = Path::new(env!("CARGO_TARGET_TMPDIR")).join("resume-root");
     if !root.join("usr").exists() {
-        debootstrap(&root, PACKAGES);
+        debootstrap(&root, "bookworm", PACKAGES);
     }
     let put = |place: &str, mode: u32, content: &[u8]| {
         let path = root.join(place);

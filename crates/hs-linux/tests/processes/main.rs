@@ -3,6 +3,7 @@
 //! They have a `main` of their own, because a program that becomes another must decide so before it has
 //! threads.
 
+mod own_mounts;
 mod rootenv;
 mod terminal;
 
@@ -27,5 +28,5 @@ fn main() -> ExitCode {
     // The tests compare tables of mounts: what the machine mounts meanwhile must not be in them.
     let private = rustix::mount::MountPropagationFlags::PRIVATE | rustix::mount::MountPropagationFlags::REC;
     rustix::mount::mount_change("/", private).unwrap();
-    run_in_order(rootenv::TESTS.iter().chain(terminal::TESTS), &first)
+    run_in_order(rootenv::TESTS.iter().chain(own_mounts::TESTS).chain(terminal::TESTS), &first)
 }

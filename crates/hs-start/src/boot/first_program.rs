@@ -43,9 +43,11 @@ pub(super) fn is_watched(spec: &BootSpec) -> bool {
     let obstacle = match &spec.vmm {
         Vmm::Uml { kernel } => obstacle(Some(kernel), &spec.append),
         Vmm::Qemu(_) if spec.save.is_some() => Some("it is saved as it is".to_owned()),
-        Vmm::Qemu(QemuSpec { kernel: KernelOf::Medium { .. }, .. }) => {
-            Some("it starts by its own boot loader".to_owned())
+        Vmm::Qemu(_) if spec.records_itself() => {
+            Some("it gives its profile on the serial line on which it would tell of them".to_owned())
         }
+        // Its initramfs is asked.
+        Vmm::Qemu(QemuSpec { kernel: KernelOf::Medium { .. }, .. }) => None,
         Vmm::Qemu(_) => obstacle(None, &spec.append),
     };
     if let Some(why) = &obstacle {

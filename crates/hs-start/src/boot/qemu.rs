@@ -197,11 +197,15 @@ impl OnQemu {
     ) -> anyhow::Result<Launch> {
         let mut qemu = self.qemu(spec, drive, read)?;
         if is_watched {
-            if let Begin::Kernel { initrd: Some(initrd), .. } = &mut qemu.begin {
-                *initrd = first_program::before(initrd, &self.kernel_folder)?;
-                qemu.second_line = Some(SecondLine::Processes);
-            } else {
-                first_program::say_unwatched("it has no initial RAM disk");
+            match &mut qemu.begin {
+                Begin::Kernel { initrd: Some(initrd), .. } => {
+                    *initrd = first_program::before(initrd, &self.kernel_folder)?;
+                    qemu.second_line = Some(SecondLine::Processes);
+                }
+                Begin::Firmware(_) => qemu.second_line = Some(SecondLine::Processes),
+                Begin::Kernel { initrd: None, .. } => {
+                    first_program::say_unwatched("it has no initial RAM disk");
+                }
             }
         }
         if let Some(line) = &self.recording {
