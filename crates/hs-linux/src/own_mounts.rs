@@ -12,10 +12,13 @@ use crate::LinuxError;
 use crate::mounts::MountTable;
 
 /// This process is in a mount namespace of its own, with one folder as its root, and so is what it starts.
-/// What is mounted there appears in the folder outside too. What happens outside does not reach it: systemd
-/// 254 and later unmount all of an initramfs when they switch to the real root, bind copies of what lay below
-/// `/run`, and remove the folders. A mount whose folder is removed is gone in every namespace, so here the
-/// mount of this folder is moved to `/`, which nothing can remove.
+/// What is mounted there appears in the folder outside too, until systemd makes that private when it switches
+/// to the real root.
+///
+/// After [`OwnMounts::leave`], what happens outside does not reach it. When systemd 254 and later switch to
+/// the real root, they unmount all of an initramfs, bind copies of what lay below `/run`, and remove the
+/// folders. A mount whose folder is removed is gone in every namespace, so here the mount of this folder is
+/// moved to `/`, which nothing can remove.
 #[derive(Debug)]
 pub struct OwnMounts {
     outside: File,

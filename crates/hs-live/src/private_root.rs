@@ -7,7 +7,7 @@ use std::os::unix::fs::PermissionsExt;
 use std::path::{Path, PathBuf};
 
 use anyhow::Context;
-use rustix::mount::MountFlags;
+use rustix::mount::{MountFlags, UnmountFlags, unmount};
 
 /// Where the image's disk is shown, seen from inside.
 pub const DISK: &str = "/disk";
@@ -34,13 +34,15 @@ const NETWORK_FILES: [&str; 5] = [
     "/etc/pki/tls/certs/ca-bundle.crt",
 ];
 
-/// Makes it at `base`.
+/// Makes it at `base`, anew where there was one.
 ///
 /// # Errors
 /// When something cannot be mounted or copied; the text says what.
 pub fn make(base: &Path) -> anyhow::Result<()> {
     let folder = |name: &str| make_folder(&base.join(name));
     make_folder(base)?;
+    // A start that failed has left one. Below another mount it could not be made a root.
+    while unmount(base, UnmountFlags::DETACH).is_ok() {}
     mount("tmpfs", base, MountFlags::NODEV, "mode=0755,size=64m")?;
     for name in ["proc", "sys", "dev", "tmp", "run", "disk", "fs", "medium", "probe", "overlay", "record"] {
         folder(name)?;
@@ -58,7 +60,7 @@ pub fn make(base: &Path) -> anyhow::Result<()> {
     copy_network_files(base)
 }
 
-/// Copies the files by which names of servers and certificates are found; again when the network has come up.
+/// Copies the files by which names of servers and certificates are found.
 ///
 /// # Errors
 /// When one that exists cannot be copied.

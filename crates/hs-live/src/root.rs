@@ -42,7 +42,7 @@ pub fn mount(base: &Path, new_root: &Path, command_line: &str) -> anyhow::Result
         }
     };
     if words.verify {
-        // SeenDevices from here, a medium lies below the base.
+        // Seen from here, a medium lies below the base.
         let seen = if image.starts_with(private_root::MEDIUM) {
             format!("{}{image}", base.display())
         } else {

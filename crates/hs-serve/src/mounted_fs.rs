@@ -122,10 +122,16 @@ impl MountedFs {
         };
         let mount = std::thread::scope(|scope| {
             // As for `calls_apart`; one thread more costs nothing. Before Linux 5.9 it mounts all the same.
-            let mounting = scope.spawn(|| {
+            let mount = || {
                 let _ = hs_linux::leave_descriptors();
                 FsMount::mount(device.path(), file_system, target, mount_options)
-            });
+            };
+            let thread = std::thread::Builder::new().name("hs-mount".to_owned());
+            let mounting = thread.spawn_scoped(scope, mount).map_err(|source| LinuxError::Io {
+                action: "start a thread for",
+                path: "mounting".into(),
+                source,
+            })?;
             mounting.join().unwrap_or_else(|panic| std::panic::resume_unwind(panic))
         })?;
         Ok(Self { warmer: None, mount: Mount::Kernel { mount, device }, file_system })
