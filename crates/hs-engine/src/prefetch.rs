@@ -78,7 +78,10 @@ pub struct Prefetch {
     request_bytes: u64,
     in_flight: VecDeque<InFlight>,
     next_id: u64,
+    /// Demand misses that speak against the profile.
     misses: u64,
+    /// What readers that left the stream have cost.
+    left: Nanos,
     demand_under_way: u64,
     last_demand: Nanos,
     /// When the medium last worked on something else.
@@ -119,6 +122,7 @@ impl Prefetch {
             chunks: Chunks::new(sizes),
             deadlines: Deadlines::default(),
             misses: 0,
+            left: Nanos::ZERO,
             demand_under_way: 0,
             last_demand: Nanos::ZERO,
             disturbed: Nanos::ZERO,
@@ -149,6 +153,11 @@ impl Prefetch {
     /// A reader used a part of the hot region that was there.
     pub const fn handle_used(&mut self) {
         self.confidence.handle_used();
+    }
+
+    /// A reader has a hot chunk fetched that the stream would bring.
+    pub fn handle_left(&mut self) {
+        self.left = self.left + self.price_of_leaving();
     }
 
     /// Whether reporting a use would change anything.
@@ -339,9 +348,11 @@ impl Prefetch {
         self.remember(asked, now);
     }
 
-    /// A reader waits for the medium for something that the hot region does not hold.
-    pub fn handle_miss(&mut self, now: Nanos) {
-        self.misses += 1;
+    /// A reader waits for the medium for something that the hot region does not hold. If the same read
+    /// also waits for something that it holds, the miss is `beside` that: the kernel reads around what a program
+    /// asks for, and the profile was right about the program.
+    pub fn handle_miss(&mut self, now: Nanos, beside: bool) {
+        self.misses += u64::from(!beside);
         self.heard = now;
         self.confidence.handle_miss(now);
         self.demand_under_way += 1;
@@ -456,20 +467,29 @@ impl Prefetch {
         if self.is_doubted() || chunk < self.next || self.is_blocked() {
             return Late::Fetch;
         }
-        // Both wait for the requests under way. Then the stream first brings what lies between. A separate
-        // request costs a jump, and the stream another two, unless the medium overlaps requests.
-        let patience = if self.overlaps {
-            self.estimate.jump().unwrap_or_else(|| self.estimate.latency())
-        } else {
-            Nanos(self.estimate.jump().unwrap_or(UNKNOWN_JUMP).0.saturating_mul(JUMPS_OF_LEAVING))
-        };
-        match (self.config.late, self.estimate.transfer(self.chunks.stored(&(self.next..chunk)))) {
-            (LateRule::Join, _) => Late::Join,
-            (LateRule::ByCost, Some(between)) if between <= patience.max(self.config.least_gain) => {
-                Late::Join
-            }
+        match self.config.late {
+            LateRule::ByCost if self.is_joining_cheaper(chunk) => Late::Join,
+            LateRule::Join => Late::Join,
             _ => Late::Fetch,
         }
+    }
+
+    /// Both wait for the requests under way. Then the stream first brings what lies between. Where leaving
+    /// has cost as much as the rest of the stream would, its order is wrong, and leaving would not end: the rule
+    /// of renting skis until they could have been bought (Karlin et al., 1988).
+    fn is_joining_cheaper(&self, chunk: u32) -> bool {
+        let until = |end| self.estimate.transfer(self.chunks.stored(&(self.next..end)));
+        until(chunk).is_some_and(|between| between <= self.price_of_leaving().max(self.config.least_gain))
+            || (!self.overlaps && until(self.chunks.len()).is_some_and(|rest| rest <= self.left))
+    }
+
+    /// What it costs that a reader leaves the stream: it waits for a jump, and all others for two, there and
+    /// back, unless the medium overlaps requests.
+    fn price_of_leaving(&self) -> Nanos {
+        if self.overlaps {
+            return self.estimate.jump().unwrap_or_else(|| self.estimate.latency());
+        }
+        Nanos(self.estimate.jump().unwrap_or(UNKNOWN_JUMP).0.saturating_mul(JUMPS_OF_LEAVING))
     }
 
     fn remember(&mut self, asked: Nanos, now: Nanos) {

@@ -185,7 +185,7 @@ impl<M: ImageMap> DiskEngine<M> {
         }
         self.reads.oldest.push_back(id);
         if missed {
-            self.prefetch.handle_miss(now);
+            self.prefetch.handle_miss(now, late_bytes > 0);
             self.prefetch_changed = true;
         }
         for slot in &wanted {
@@ -257,6 +257,9 @@ impl<M: ImageMap> DiskEngine<M> {
                     self.joined.push(chunk);
                     self.stats.joined += 1;
                     return self.hurry_stream(now, slot, requester);
+                }
+                if self.streams() && !self.prefetch.has_arrived(chunk) {
+                    self.prefetch.handle_left();
                 }
                 self.request_chunk(now, slot);
             }

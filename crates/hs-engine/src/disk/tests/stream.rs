@@ -225,6 +225,20 @@ fn late_bytes_are_those_of_the_hot_region_that_had_not_come() {
 }
 
 #[test]
+fn reads_around_hot_blocks_say_nothing_against_the_profile() {
+    // A cold block, without and with the two hot ones behind it. Nothing is kept.
+    for (blocks, is_doubted) in [(1, true), (3, false)] {
+        let mut shell = shell(DiskConfig { cache_bytes: 0, ..DiskConfig::default() });
+        for _ in 0..30 {
+            shell.run(Step::Read { block: 1, blocks, class: 0 });
+            shell.drain();
+        }
+        assert_eq!(shell.engine.prefetch().is_doubted(), is_doubted, "{blocks}");
+        shell.finish();
+    }
+}
+
+#[test]
 fn only_a_read_that_a_program_waits_for_hurries_a_request_of_the_stream() {
     for (class, hurried) in [(0, Class::Demand), (7, Class::Prefetch)] {
         let mut shell = shell(DiskConfig { fetchers: 1, ..DiskConfig::default() });
