@@ -349,8 +349,8 @@ impl Prefetch {
     }
 
     /// A reader waits for the medium for something that the hot region does not hold. If the same read
-    /// also waits for something that it holds, the miss is `beside` that: the kernel reads around what a program
-    /// asks for, and the profile was right about the program.
+    /// also waits for something that it holds, the miss is `beside` that: the kernel reads around what a
+    /// program asks for, and the profile was right about the program.
     pub fn handle_miss(&mut self, now: Nanos, beside: bool) {
         self.misses += u64::from(!beside);
         self.heard = now;
@@ -475,8 +475,8 @@ impl Prefetch {
     }
 
     /// Both wait for the requests under way. Then the stream first brings what lies between. Where leaving
-    /// has cost as much as the rest of the stream would, its order is wrong, and leaving would not end: the rule
-    /// of renting skis until they could have been bought (Karlin et al., 1988).
+    /// has cost as much as the rest of the stream would, its order is wrong, and leaving would not end: the
+    /// rule of renting skis until they could have been bought (Karlin et al., 1988).
     fn is_joining_cheaper(&self, chunk: u32) -> bool {
         let until = |end| self.estimate.transfer(self.chunks.stored(&(self.next..end)));
         until(chunk).is_some_and(|between| between <= self.price_of_leaving().max(self.config.least_gain))
