@@ -28,7 +28,7 @@ Words of the kernel's command line (docs/LIVE.md):
                              or #key=KEY behind it
   headstart.image=PATH       the image in the medium's file system [/headstart/root.hsi]
   headstart.overlay=PLACE    where writes are kept: memory, LABEL=NAME, UUID=…, /dev/… [memory]
-  headstart.budget=SIZE      memory for prefetched blocks and cache [an eighth of free memory]
+  headstart.budget=SIZE      memory for the server [an eighth of free memory]
   headstart.prefetch=WHERE   warm, push, hold or off [warm]
   headstart.min-date=DATE    refuse signatures that are older
   headstart.wait=SECONDS     how long the medium may take to appear, or the server to answer [60]

@@ -28,14 +28,19 @@ const PROFILE: &str = "headstart-boot.hsp";
 /// A program whose name begins so is not ended when the system shuts down, since its root lies on it:
 /// <https://systemd.io/ROOT_STORAGE_DAEMONS/>.
 const NAME: &str = "@headstart";
-/// The share of a machine's memory that the server's blocks may take: a machine of 512 MiB still has room for
-/// what it starts.
+/// The share of a machine's memory that the server may take: a machine of 512 MiB still has room for what it
+/// starts.
 const BUDGET_SHARE: u64 = 8;
-/// The share of that for the cache; the rest is for blocks that were prefetched. The kernel keeps what it has
+/// What the server needs besides blocks: its program and libraries, which lie in memory as wholes, and what it
+/// allocates otherwise (docs/decisions/053-root-by-fuse.md).
+const OWN_BYTES: u64 = 22 << 20;
+/// Blocks that it holds at least, however small the budget.
+const LEAST_BLOCK_BYTES: u64 = 8 << 20;
+/// The share of its blocks for the cache; the rest is for blocks that were prefetched. The kernel keeps what it has
 /// read, so the cache holds only parts of chunks, and what came early.
 const CACHE_SHARE: u64 = 4;
-/// What the prefetch needs at least, and more than it ever has use for.
-const BUDGET_BOUNDS: (u64, u64) = (16 << 20, 256 << 20);
+/// What it needs at least, and more than it ever has use for.
+const BUDGET_BOUNDS: (u64, u64) = (32 << 20, 256 << 20);
 
 /// What a server that serves says of itself.
 #[derive(Clone, Debug)]
@@ -164,7 +169,7 @@ fn limits(budget: ByteSize) -> PrefetchLimits {
     }
 }
 
-/// What the server may hold of the image.
+/// What the server may hold of the image, within a budget for all that it needs.
 #[derive(Debug, PartialEq, Eq)]
 struct Budget {
     prefetch: ByteSize,
@@ -173,8 +178,9 @@ struct Budget {
 
 impl Budget {
     fn of(bytes: u64) -> Self {
-        let cache = (bytes / CACHE_SHARE).min(ONE_READERS_CACHE_BYTES);
-        Self { prefetch: ByteSize(bytes - cache), cache: ByteSize(cache) }
+        let blocks = bytes.saturating_sub(OWN_BYTES).max(LEAST_BLOCK_BYTES);
+        let cache = (blocks / CACHE_SHARE).min(ONE_READERS_CACHE_BYTES);
+        Self { prefetch: ByteSize(blocks - cache), cache: ByteSize(cache) }
     }
 }
 
@@ -196,7 +202,7 @@ mod tests {
 
     #[test]
     fn the_budget_follows_memory_within_bounds() {
-        for (memory_mib, budget_mib) in [(0, 16), (128, 16), (512, 64), (1024, 128), (64 << 10, 256)] {
+        for (memory_mib, budget_mib) in [(0, 32), (128, 32), (512, 64), (1024, 128), (64 << 10, 256)] {
             assert_eq!(usual_budget(memory_mib << 20), budget_mib << 20, "{memory_mib}");
         }
         assert!(memory_bytes() > 0);
@@ -204,9 +210,9 @@ mod tests {
 
     #[test]
     fn the_cache_is_a_part_of_the_budget() {
-        for (budget_mib, cache_mib) in [(16, 4), (32, 8), (256, 64), (1024, 192)] {
+        for (budget_mib, blocks_mib, cache_mib) in [(0, 8, 2), (30, 8, 2), (62, 40, 10), (1022, 1000, 192)] {
             let Budget { prefetch, cache } = Budget::of(budget_mib << 20);
-            assert_eq!((prefetch.0 + cache.0, cache.0), (budget_mib << 20, cache_mib << 20));
+            assert_eq!((prefetch.0 + cache.0, cache.0), (blocks_mib << 20, cache_mib << 20));
         }
     }
 
