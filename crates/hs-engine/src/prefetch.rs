@@ -157,7 +157,7 @@ impl Prefetch {
 
     /// A reader has a hot chunk fetched that the stream would bring.
     pub fn handle_left(&mut self) {
-        self.left = self.left + self.price_of_leaving();
+        self.left += self.price_of_leaving();
     }
 
     /// Whether reporting a use would change anything.

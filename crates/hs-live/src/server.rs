@@ -31,13 +31,13 @@ const NAME: &str = "@headstart";
 /// The share of a machine's memory that the server may take: a machine of 512 MiB still has room for what it
 /// starts.
 const BUDGET_SHARE: u64 = 8;
-/// What the server needs besides blocks: its program and libraries, which lie in memory as wholes, what it
-/// allocates otherwise, and what the kernel needs for it (docs/decisions/053-root-by-fuse.md).
+/// What the server needs besides blocks (docs/decisions/053-root-by-fuse.md): its program and libraries,
+/// which lie in memory as wholes, what it allocates otherwise, and what the kernel needs for it.
 const OWN_BYTES: u64 = 24 << 20;
 /// Blocks that it holds at least, however small the budget.
 const LEAST_BLOCK_BYTES: u64 = 8 << 20;
-/// The share of its blocks for the cache; the rest is for blocks that were prefetched. The kernel keeps what it has
-/// read, so the cache holds only parts of chunks, and what came early.
+/// The share of its blocks for the cache; the rest is for blocks that were prefetched. The kernel keeps what
+/// it has read, so the cache holds only parts of chunks, and what came early.
 const CACHE_SHARE: u64 = 4;
 /// What it needs at least, and more than it ever has use for.
 const BUDGET_BOUNDS: (u64, u64) = (32 << 20, 256 << 20);
