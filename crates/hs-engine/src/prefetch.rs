@@ -53,12 +53,12 @@ pub enum Late {
     Fetch,
 }
 
-/// After this many demand misses the profile is doubted, and prefetch only fills the medium's pauses.
+/// After this many demand misses that are not beside hot blocks the profile is doubted, and prefetch only
+/// fills the medium's pauses.
 const TRUSTED_MISSES: u64 = 24;
 /// How many answered requests are remembered. A later request may have waited for one of them.
 const ANSWERED: usize = 8;
-/// The most that joining may cost a reader, in jumps. A reader that leaves the stream waits for one jump and
-/// delays all others by two, there and back.
+/// What leaving the stream costs, in jumps. The reader waits for one, and all others for two, there and back.
 const JUMPS_OF_LEAVING: u64 = 3;
 /// The assumed cost of a jump until one was measured, on a medium that does not overlap requests: that of the
 /// slowest drives. A wrong decision to join costs this once; a wrong decision to seek costs it each time.
@@ -80,8 +80,9 @@ pub struct Prefetch {
     next_id: u64,
     /// Demand misses that speak against the profile.
     misses: u64,
-    /// What readers that left the stream have cost.
-    left: Nanos,
+    has_missed: bool,
+    /// What readers that left the stream have cost all others, as far as they had the choice.
+    spent_on_leaving: Nanos,
     demand_under_way: u64,
     last_demand: Nanos,
     /// When the medium last worked on something else.
@@ -122,7 +123,8 @@ impl Prefetch {
             chunks: Chunks::new(sizes),
             deadlines: Deadlines::default(),
             misses: 0,
-            left: Nanos::ZERO,
+            has_missed: false,
+            spent_on_leaving: Nanos::ZERO,
             demand_under_way: 0,
             last_demand: Nanos::ZERO,
             disturbed: Nanos::ZERO,
@@ -155,9 +157,11 @@ impl Prefetch {
         self.confidence.handle_used();
     }
 
-    /// A reader has a hot chunk fetched that the stream would bring.
-    pub fn handle_left(&mut self) {
-        self.left += self.price_of_leaving();
+    /// A program's read has a hot chunk fetched that has not come, and does not join the stream.
+    pub fn handle_stream_left(&mut self, chunk: u32) {
+        if self.jumps_are_dear() && self.is_to_come(chunk) {
+            self.spent_on_leaving += self.cost_of_leaving();
+        }
     }
 
     /// Whether reporting a use would change anything.
@@ -353,6 +357,7 @@ impl Prefetch {
     /// program asks for, and the profile was right about the program.
     pub fn handle_miss(&mut self, now: Nanos, beside: bool) {
         self.misses += u64::from(!beside);
+        self.has_missed = true;
         self.heard = now;
         self.confidence.handle_miss(now);
         self.demand_under_way += 1;
@@ -435,9 +440,9 @@ impl Prefetch {
     /// Bytes that may come with a request for something outside the hot region, besides the bytes that are
     /// waited for. Where requests have a price, this is what can be transferred in the time that one request
     /// costs. On a slow link more would delay the next reader for longer than another request does. While the
-    /// profile is trusted, all such bytes together are at most an eighth of the hot region: a start that fits
-    /// its profile reads the rest of the disk once. `None` where requests cost others nothing, or while the
-    /// rate of the medium is not known.
+    /// profile is trusted, such bytes of all misses that speak against it are together at most an eighth of
+    /// the hot region: a start that fits its profile reads the rest of the disk once. `None` where requests
+    /// cost others nothing, or while the rate of the medium is not known.
     #[must_use]
     pub fn most_neighbour_bytes(&self) -> Option<u64> {
         let price = self.config.request_price;
@@ -464,28 +469,40 @@ impl Prefetch {
             // A separate request would come after those that are under way.
             return Late::Join;
         }
-        if self.is_doubted() || chunk < self.next || self.is_blocked() {
+        if !self.is_to_come(chunk) {
             return Late::Fetch;
         }
         match self.config.late {
-            LateRule::ByCost if self.is_joining_cheaper(chunk) => Late::Join,
+            LateRule::ByCost if self.is_joining_better(chunk) => Late::Join,
             LateRule::Join => Late::Join,
             _ => Late::Fetch,
         }
     }
 
+    /// Whether the stream, as it goes on, brings this chunk.
+    fn is_to_come(&self, chunk: u32) -> bool {
+        self.ended.is_none() && !self.is_doubted() && chunk >= self.next && !self.is_blocked()
+    }
+
     /// Both wait for the requests under way. Then the stream first brings what lies between. Where leaving
-    /// has cost as much as the rest of the stream would, its order is wrong, and leaving would not end: the
-    /// rule of renting skis until they could have been bought (Karlin et al., 1988).
-    fn is_joining_cheaper(&self, chunk: u32) -> bool {
+    /// has cost as much as the rest of the stream takes, its order is wrong, and leaving would not end: the
+    /// ski-rental rule (Karlin et al., 1988).
+    fn is_joining_better(&self, chunk: u32) -> bool {
         let until = |end| self.estimate.transfer(self.chunks.stored(&(self.next..end)));
-        until(chunk).is_some_and(|between| between <= self.price_of_leaving().max(self.config.least_gain))
-            || (!self.overlaps && until(self.chunks.len()).is_some_and(|rest| rest <= self.left))
+        until(chunk).is_some_and(|between| between <= self.cost_of_leaving().max(self.config.least_gain))
+            || (self.jumps_are_dear()
+                && until(self.chunks.len()).is_some_and(|rest| rest <= self.spent_on_leaving))
+    }
+
+    /// Whether a request elsewhere is known to cost all others time: not where requests overlap, or have
+    /// connections of their own.
+    fn jumps_are_dear(&self) -> bool {
+        !self.overlaps && self.config.most_under_way > 1 && self.estimate.jump().is_some()
     }
 
     /// What it costs that a reader leaves the stream: it waits for a jump, and all others for two, there and
     /// back, unless the medium overlaps requests.
-    fn price_of_leaving(&self) -> Nanos {
+    fn cost_of_leaving(&self) -> Nanos {
         if self.overlaps {
             return self.estimate.jump().unwrap_or_else(|| self.estimate.latency());
         }

@@ -258,8 +258,9 @@ impl<M: ImageMap> DiskEngine<M> {
                     self.stats.joined += 1;
                     return self.hurry_stream(now, slot, requester);
                 }
-                if self.streams() && !self.prefetch.has_arrived(chunk) {
-                    self.prefetch.handle_left();
+                let is_program = requester.class == Class::Demand && !self.expected[chunk as usize];
+                if is_program && self.streams() && !self.prefetch.has_arrived(chunk) {
+                    self.prefetch.handle_stream_left(chunk);
                 }
                 self.request_chunk(now, slot);
             }

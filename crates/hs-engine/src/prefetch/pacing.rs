@@ -136,7 +136,7 @@ impl Prefetch {
     /// Whether a reader missed so recently that another miss is expected.
     pub(super) fn is_missing(&self, now: Nanos) -> bool {
         let recent = self.estimate.jump().unwrap_or(UNKNOWN_JUMP).0.saturating_mul(RECENT_JUMPS);
-        self.misses > 0 && now < self.last_demand + Nanos(recent)
+        self.has_missed && now < self.last_demand + Nanos(recent)
     }
 
     /// How long the next request may occupy the medium.

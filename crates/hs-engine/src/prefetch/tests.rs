@@ -179,21 +179,31 @@ fn a_near_chunk_is_waited_for_and_a_far_one_is_sought() {
 }
 
 #[test]
-fn a_stream_that_was_left_for_as_long_as_it_would_have_lasted_is_joined() {
-    for (overlaps, joins_after) in [(false, Some(2)), (true, None)] {
-        let mut prefetch = Prefetch::new(config(), vec![CHUNK; 100]);
-        let Next::Request(id, _) = prefetch.poll(Nanos::ZERO) else { panic!("a request") };
+fn a_stream_that_was_left_for_as_long_as_its_rest_takes_is_joined() {
+    let leaves = |config, overlaps, jump_ms: Option<u64>| {
+        let mut prefetch = Prefetch::new(config, vec![CHUNK; 100]);
+        let Next::Request(id, run) = prefetch.poll(Nanos::ZERO) else { panic!("a request") };
         prefetch.handle_first_byte(Nanos::from_millis(10), id, 0);
+        run.for_each(|chunk| prefetch.handle_arrived(chunk));
         prefetch.handle_finished(Nanos::from_millis(18), id, Some(200_000));
+        if let Some(jump) = jump_ms {
+            prefetch.handle_fetched(Nanos::from_millis(20), Nanos::from_millis(24 + jump), 100_000);
+        }
         prefetch.overlaps = overlaps;
-        // 98 chunks of 4 ms are to come. Leaving costs three times 100 ms, where requests do not overlap.
-        let leaves = (0..100).find(|_| {
+        (0..100).find(|_| {
+            // What the stream has passed does not count.
+            prefetch.handle_stream_left(0);
             let joins = prefetch.late(99) == Late::Join;
-            prefetch.handle_left();
+            prefetch.handle_stream_left(99);
             joins
-        });
-        assert_eq!(leaves, joins_after);
-    }
+        })
+    };
+    // 98 chunks of 4 ms are to come. Leaving costs three times 30 ms.
+    assert_eq!(leaves(config(), false, Some(30)), Some(5));
+    assert_eq!(leaves(config(), false, None), None, "nothing is known of jumps");
+    assert_eq!(leaves(config(), true, Some(30)), None, "requests overlap");
+    let network = PrefetchConfig { most_under_way: 1, ..config() };
+    assert_eq!(leaves(network, false, Some(30)), None, "requests have connections of their own");
 }
 
 #[test]
