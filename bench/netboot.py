@@ -5,7 +5,7 @@ hands connections on to the namespace in which it runs, and `tc tbf` shapes what
 
 Ready is when systemd has started everything. The memory is what the guest's kernel says is not available then, beside that of
 the same system from a local disk. Free pages that the kernel keeps in a list of each processor count as available: it does not
-say so itself, and they are 16 to 28 MiB by chance.
+say so itself, and they are up to 30 MiB by chance.
 """
 
 import os
