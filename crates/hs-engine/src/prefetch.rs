@@ -352,11 +352,15 @@ impl Prefetch {
         self.remember(asked, now);
     }
 
-    /// A reader waits for the medium for something that the hot region does not hold. If the same read
-    /// also waits for something that it holds, the miss is `beside` that: the kernel reads around what a
+    /// A reader waits for the medium for something that the hot region does not hold.
+    pub fn handle_miss(&mut self, now: Nanos) {
+        self.misses += 1;
+        self.handle_miss_beside(now);
+    }
+
+    /// The same read also waits for something that the hot region holds: the kernel reads around what a
     /// program asks for, and the profile was right about the program.
-    pub fn handle_miss(&mut self, now: Nanos, beside: bool) {
-        self.misses += u64::from(!beside);
+    pub fn handle_miss_beside(&mut self, now: Nanos) {
         self.has_missed = true;
         self.heard = now;
         self.confidence.handle_miss(now);

@@ -10,6 +10,7 @@ use rustix::io::Errno;
 use rustix::mount::{MountFlags, UnmountFlags};
 
 use crate::LinuxError;
+use crate::descriptors::without_descriptors;
 use crate::mounts::{self, Unmounted};
 
 /// A file system that Linux can mount and headstart recognises.
@@ -149,17 +150,17 @@ impl FsMount {
             data.push_str(&format!(",inode_readahead_blks={blocks}"));
         }
         let data = std::ffi::CString::new(data).ok();
-        rustix::mount::mount(device, &target, file_system.name(), flags, data.as_deref()).map_err(
-            |errno| match errno {
-                Errno::NODEV => LinuxError::FileSystemUnsupported { file_system },
-                Errno::PERM => LinuxError::NeedsRoot { what: "mounting a file system" },
-                errno => LinuxError::Mount {
-                    what: format!("{file_system} from {}", device.display()),
-                    target: target.clone(),
-                    source: errno.into(),
-                },
+        // The disk may be one that this process serves.
+        let mount = || rustix::mount::mount(device, &target, file_system.name(), flags, data.as_deref());
+        without_descriptors("hs-mount", mount)?.map_err(|errno| match errno {
+            Errno::NODEV => LinuxError::FileSystemUnsupported { file_system },
+            Errno::PERM => LinuxError::NeedsRoot { what: "mounting a file system" },
+            errno => LinuxError::Mount {
+                what: format!("{file_system} from {}", device.display()),
+                target: target.clone(),
+                source: errno.into(),
             },
-        )?;
+        })?;
         Ok(Self { target, mounted: true })
     }
 
@@ -182,9 +183,11 @@ impl FsMount {
     }
 
     fn take_down(&mut self) -> Result<(), LinuxError> {
-        if std::mem::take(&mut self.mounted)
-            && mounts::unmount(&self.target, UnmountFlags::empty())? == Unmounted::Detached
-        {
+        if !std::mem::take(&mut self.mounted) {
+            return Ok(());
+        }
+        let unmount = || mounts::unmount(&self.target, UnmountFlags::empty());
+        if without_descriptors("hs-unmount", unmount)?? == Unmounted::Detached {
             log::warn!("{} is in use: it goes away with its last user", self.target.display());
         }
         Ok(())

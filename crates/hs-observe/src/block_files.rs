@@ -13,7 +13,7 @@ use std::mem::{MaybeUninit, offset_of, size_of};
 use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd};
 use std::path::Path;
 
-use hs_linux::LinuxError;
+use hs_linux::{LinuxError, without_descriptors};
 use hs_trace::{BlockSet, FileRun, FileUse, limits};
 use hs_units::{BLOCK_BYTES, BlockRange, Lba};
 use rustix::fs::{AtFlags, FileType, Mode, OFlags, RawDir, ResolveFlags};
@@ -81,6 +81,11 @@ const _: () = {
 /// # Errors
 /// [`LinuxError::Io`] when the mount point or a directory cannot be read.
 pub fn map(mount_point: &Path, blocks: &BlockSet) -> Result<Vec<FileUse>, LinuxError> {
+    // The disk may be one that this process serves.
+    without_descriptors("hs-walk", || walk(mount_point, blocks))?
+}
+
+fn walk(mount_point: &Path, blocks: &BlockSet) -> Result<Vec<FileUse>, LinuxError> {
     let failed = |action| LinuxError::io(action, mount_point);
     let flags = OFlags::RDONLY | OFlags::DIRECTORY | OFlags::CLOEXEC;
     let root = rustix::fs::open(mount_point, flags, Mode::empty()).map_err(failed("open"))?;

@@ -120,20 +120,7 @@ impl MountedFs {
             allow_suid: options.trusted,
             allow_devices: options.trusted,
         };
-        let mount = std::thread::scope(|scope| {
-            // As for `calls_apart`; one thread more costs nothing. Before Linux 5.9 it mounts all the same.
-            let mount = || {
-                let _ = hs_linux::leave_descriptors();
-                FsMount::mount(device.path(), file_system, target, mount_options)
-            };
-            let thread = std::thread::Builder::new().name("hs-mount".to_owned());
-            let mounting = thread.spawn_scoped(scope, mount).map_err(|source| LinuxError::Io {
-                action: "start a thread for",
-                path: "mounting".into(),
-                source,
-            })?;
-            mounting.join().unwrap_or_else(|panic| std::panic::resume_unwind(panic))
-        })?;
+        let mount = FsMount::mount(device.path(), file_system, target, mount_options)?;
         Ok(Self { warmer: None, mount: Mount::Kernel { mount, device }, file_system })
     }
 

@@ -185,7 +185,11 @@ impl<M: ImageMap> DiskEngine<M> {
         }
         self.reads.oldest.push_back(id);
         if missed {
-            self.prefetch.handle_miss(now, late_bytes > 0);
+            if late_bytes > 0 {
+                self.prefetch.handle_miss_beside(now);
+            } else {
+                self.prefetch.handle_miss(now);
+            }
             self.prefetch_changed = true;
         }
         for slot in &wanted {

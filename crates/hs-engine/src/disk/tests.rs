@@ -18,7 +18,7 @@ const WINDOW_BLOCKS: u64 = 4;
 const PAGE_WINDOWS: u64 = 6;
 const WINDOWS: u64 = 24;
 const STORED: u64 = 40_000;
-const HOT: u32 = 7;
+const HOT: u32 = 9;
 
 /// A small image: hot chunks of blocks here and there, some windows that are zero.
 #[derive(Debug, Default)]
@@ -26,16 +26,15 @@ struct Image {
     pages: BTreeSet<u32>,
 }
 
-/// The blocks of a hot chunk: two runs of the disk.
+/// The blocks of a hot chunk: two runs of the disk, or one.
 fn blocks_of_hot(chunk: u32) -> Vec<u64> {
     let first = u64::from(chunk) * 9 + 2;
     let second = (u64::from(chunk) * 31 + 70) % 90;
+    let is_first = |block| (0..u64::from(HOT)).any(|hot| (hot * 9 + 2..hot * 9 + 5).contains(&block));
     let mut blocks = vec![first, first + 1, first + 2];
-    blocks.extend(
-        [second, second + 1]
-            .into_iter()
-            .filter(|block| !(0..7).any(|hot| (hot * 9 + 2..hot * 9 + 5).contains(block))),
-    );
+    if chunk < 7 {
+        blocks.extend([second, second + 1].into_iter().filter(|block| !is_first(*block)));
+    }
     blocks
 }
 

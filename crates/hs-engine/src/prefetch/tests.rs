@@ -64,7 +64,7 @@ fn while_readers_miss_a_request_lasts_half_as_long_as_a_read_elsewhere_or_four_t
         prefetch.estimate.observe_rate(Nanos::ZERO, millis(4), 100_000);
         prefetch.estimate.observe_gap(millis(2), 0);
         prefetch.estimate.observe_jump(millis(jump_ms), 0);
-        prefetch.handle_miss(millis(1_000), false);
+        prefetch.handle_miss(millis(1_000));
         assert_eq!(prefetch.occupancy(millis(1_001)), millis(lasts_ms), "{jump_ms} ms");
     }
 }
@@ -113,12 +113,12 @@ fn a_rate_is_no_allowance_that_idle_time_adds_to() {
 fn a_doubted_profile_fills_only_the_pauses() {
     let mut prefetch = Prefetch::new(config(), vec![CHUNK; 100]);
     for _ in 0..=TRUSTED_MISSES {
-        prefetch.handle_miss(Nanos(4), true);
+        prefetch.handle_miss_beside(Nanos(4));
         prefetch.handle_miss_answered(Nanos(4));
     }
     assert!(!prefetch.is_doubted(), "the same reads wait for hot chunks");
     for _ in 0..=TRUSTED_MISSES {
-        prefetch.handle_miss(Nanos(5), false);
+        prefetch.handle_miss(Nanos(5));
     }
     assert_eq!(prefetch.poll(Nanos(6)), Next::Wait);
     for _ in 0..=TRUSTED_MISSES {
@@ -149,7 +149,7 @@ fn what_the_stream_has_passed_over_or_brings_in_pauses_only_is_sought() {
     prefetch.handle_arrived(0);
     prefetch.handle_finished(Nanos::from_millis(18), id, Some(200_000));
     assert_eq!([1, 2].map(|chunk| prefetch.late(chunk)), [Late::Fetch, Late::Join]);
-    (0..=TRUSTED_MISSES).for_each(|_| prefetch.handle_miss(Nanos::from_millis(20), false));
+    (0..=TRUSTED_MISSES).for_each(|_| prefetch.handle_miss(Nanos::from_millis(20)));
     assert_eq!(prefetch.late(2), Late::Fetch, "the profile is doubted");
 }
 
@@ -359,7 +359,7 @@ fn it_ends_when_no_reader_wants_what_a_doubted_profile_brings() {
     for doubted in [false, true] {
         let mut prefetch = Prefetch::new(config(), vec![CHUNK; 400]);
         for _ in 0..if doubted { TRUSTED_MISSES + 1 } else { TRUSTED_MISSES } {
-            prefetch.handle_miss(Nanos::ZERO, false);
+            prefetch.handle_miss(Nanos::ZERO);
             prefetch.handle_miss_answered(Nanos::ZERO);
         }
         let mut now = Nanos::ZERO;
@@ -450,7 +450,7 @@ fn run_serial(prefetch: &mut Prefetch, gap: Nanos, miss: Option<Nanos>) -> Vec<u
         }
         if miss.is_some_and(|then| now >= then) {
             miss = None;
-            prefetch.handle_miss(now, false);
+            prefetch.handle_miss(now);
             prefetch.handle_fetched(now, free.max(now) + Nanos::from_millis(50), 100_000);
             free = free.max(now) + Nanos::from_millis(50);
             prefetch.handle_miss_answered(free);
@@ -577,7 +577,7 @@ fn neighbours_are_few_until_the_profile_is_doubted() {
     let hot_bytes = 50 * u64::from(CHUNK.stored_bytes);
     assert_eq!(prefetch.most_neighbour_bytes(), Some(hot_bytes / 8 / TRUSTED_MISSES));
     for _ in 0..=TRUSTED_MISSES {
-        prefetch.handle_miss(Nanos::from_millis(300), false);
+        prefetch.handle_miss(Nanos::from_millis(300));
     }
     assert_eq!(prefetch.most_neighbour_bytes(), Some(50_000));
 }

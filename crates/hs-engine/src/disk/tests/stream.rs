@@ -82,6 +82,35 @@ fn a_read_of_what_the_stream_has_not_asked_for_waits_for_it_or_fetches_by_the_ru
 }
 
 #[test]
+fn readers_that_have_left_the_stream_for_as_long_as_its_rest_takes_join_it() {
+    let mut config = small_requests(LateRule::ByCost);
+    config.prefetch =
+        config.prefetch.map(|limits| PrefetchConfig { first_request_bytes: 2 * STORED, ..limits });
+    let mut shell = shell(config);
+    shell.pump();
+    // The stream takes 150 ms for a chunk, a request elsewhere 180 ms more. Chunks 2 to 8 are to come.
+    shell.run(Step::Hold);
+    for step in [Step::FirstByte(0), Step::Pass(150), Step::Comes(0, 0), Step::Pass(150), Step::BringAll(0)] {
+        shell.run(step);
+    }
+    let mut fetched = Vec::new();
+    let mut read = |block| {
+        shell.run(Step::Read { block, blocks: 1, class: 0 });
+        fetched.extend(keys_of(&shell));
+        shell.run(Step::Pass(330));
+        shell.run(Step::BringAll(0));
+    };
+    // A page of the index: what jumps cost is known.
+    read(0);
+    [8, 7, 6].into_iter().for_each(|chunk| read(blocks_of_hot(chunk)[0]));
+    assert_eq!(fetched, [ChunkKey::Page(0), ChunkKey::Hot(8), ChunkKey::Hot(7)]);
+    assert_eq!(shell.engine.stats().joined, 1);
+    shell.run(Step::Begin);
+    shell.drain();
+    assert!(shell.reads.is_empty());
+}
+
+#[test]
 fn the_stream_waits_compressed_while_much_is_to_be_delivered_and_reads_do_not() {
     let delivery = DeliveryConfig { before_answers: false };
     let mut shell = shell(DiskConfig {

@@ -36,7 +36,7 @@ fn a_disc_that_was_led_elsewhere_does_not_overlap_requests() {
     let mut now = come(&mut prefetch, Nanos::ZERO, 3, opening);
     for _ in 0..4 {
         // A miss moves the head, so the next request finds it elsewhere, and the one that follows does not.
-        prefetch.handle_miss(now, false);
+        prefetch.handle_miss(now);
         now += Nanos::from_millis(150);
         prefetch.handle_miss_answered(now);
         now += Nanos::from_millis(10_000);
@@ -64,7 +64,7 @@ fn where_a_chunk_takes_longer_than_half_a_read_the_stream_waits_for_the_program(
         let mut prefetch = disc();
         prefetch.estimate.observe_gap(millis(1 + 64), PIECE_BYTES);
         prefetch.estimate.observe_jump(millis(jump_ms + 64), PIECE_BYTES);
-        prefetch.handle_miss(millis(1_000), false);
+        prefetch.handle_miss(millis(1_000));
         prefetch.handle_miss_answered(millis(1_100));
         assert!(!prefetch.has_dear_requests());
         let (id, run) = request(&mut prefetch, millis(1_200));

@@ -14,7 +14,7 @@ fn seen() -> Prefetch {
 }
 
 fn miss(prefetch: &mut Prefetch, now: Nanos) -> Nanos {
-    prefetch.handle_miss(now, false);
+    prefetch.handle_miss(now);
     assert_eq!(prefetch.poll(now), Next::Wait, "another reader has the medium");
     let answered = now + Nanos::from_millis(14);
     prefetch.handle_miss_answered(answered);
@@ -57,7 +57,7 @@ fn it_ages_where_it_is_told_to() {
         // A reader waits all the time, except for a moment between two misses.
         for step in 0..6_000 {
             let now = Nanos::from_millis(1_000 + step * 10);
-            prefetch.handle_miss(now, false);
+            prefetch.handle_miss(now);
             for answered in [false, true] {
                 if answered {
                     prefetch.handle_miss_answered(now + Nanos::from_millis(9));
@@ -88,7 +88,7 @@ fn a_start_that_misses_now_and_then_is_not_kept_waiting() {
     for _ in 0..20 {
         (0..8).for_each(|_| prefetch.handle_used());
         now += Nanos::from_millis(50);
-        prefetch.handle_miss(now, false);
+        prefetch.handle_miss(now);
         assert!(!prefetch.is_throttled());
         let Next::Request(id, run) = prefetch.poll(now) else { panic!("a lone miss says nothing") };
         finish(&mut prefetch, now + Nanos::from_millis(10), id, run);
@@ -102,7 +102,7 @@ fn who_already_waits_for_the_stream_gets_what_he_waits_for() {
     prefetch.handle_wanted(Nanos::ZERO, 0);
     let now = Nanos::from_millis(100);
     for _ in 0..3 {
-        prefetch.handle_miss(now, false);
+        prefetch.handle_miss(now);
         prefetch.handle_miss_answered(now);
     }
     let Next::Request(_, run) = prefetch.poll(now) else { panic!("chunk 0 is waited for") };
@@ -118,7 +118,7 @@ fn where_use_is_not_seen_nothing_is_held_against_it() {
         let mut prefetch = if hidden_later { seen() } else { Prefetch::new(large(), vec![CHUNK; 100]) };
         prefetch.handle_use_hidden();
         for _ in 0..TRUSTED_MISSES {
-            prefetch.handle_miss(Nanos::from_millis(5), false);
+            prefetch.handle_miss(Nanos::from_millis(5));
             prefetch.handle_miss_answered(Nanos::from_millis(5));
         }
         assert!(matches!(prefetch.poll(Nanos::from_millis(5)), Next::Request(..)));
@@ -140,7 +140,7 @@ fn misses_at_random_hardly_meet_it() {
                     misses += 1;
                     met += u32::from(is_at_work(&mut prefetch, now));
                 }
-                prefetch.handle_miss(now, false);
+                prefetch.handle_miss(now);
                 now += Nanos::from_millis(14);
                 prefetch.handle_miss_answered(now);
                 let uniform = (prng.below(1 << 32) + 1) as f64 / (1_u64 << 32) as f64;
@@ -216,7 +216,7 @@ fn dear(now: Nanos) -> (Prefetch, RequestId) {
     prefetch.estimate.observe_latency(Nanos::ZERO, Nanos::from_millis(10), 0);
     prefetch.estimate.observe_rate(Nanos::ZERO, Nanos::from_millis(4), 100_000);
     prefetch.estimate.observe_gap(Nanos::from_millis(10), 0);
-    prefetch.handle_miss(now, false);
+    prefetch.handle_miss(now);
     prefetch.handle_miss_answered(now);
     let Next::Request(id, run) = prefetch.poll(now) else { panic!("a request") };
     assert!(

@@ -24,7 +24,7 @@ fn deliver(prefetch: &mut Prefetch, now: Nanos, chunks: Range<u32>) -> Vec<u32> 
 
 fn misses(prefetch: &mut Prefetch, now: Nanos, count: usize) {
     for _ in 0..count {
-        prefetch.handle_miss(now, false);
+        prefetch.handle_miss(now);
         prefetch.handle_miss_answered(now);
     }
 }
