@@ -358,8 +358,8 @@ impl Prefetch {
         self.handle_miss_beside(now);
     }
 
-    /// The same read also waits for something that the hot region holds: the kernel reads around what a
-    /// program asks for, and the profile was right about the program.
+    /// As [`Prefetch::handle_miss`], of a read that also waits for something that the hot region holds: the
+    /// kernel reads around what a program asks for, and the profile was right about the program.
     pub fn handle_miss_beside(&mut self, now: Nanos) {
         self.has_missed = true;
         self.heard = now;

@@ -1,7 +1,9 @@
 //! Pushes bytes into the kernel's page cache before they are read.
 
+use std::os::fd::AsFd;
 use std::sync::Arc;
 
+use hs_linux::with_one_descriptor;
 use rustix::io::Errno;
 use zerocopy::IntoBytes;
 
@@ -45,13 +47,26 @@ pub enum PushError {
 #[derive(Clone, Debug)]
 pub struct Pusher {
     device: Arc<Device>,
+    /// Each push is made by a thread with that descriptor alone: where the kernel cannot resend, a push that
+    /// waits for a page must not keep open what a killed server had taken, for the page may be among it.
+    apart: bool,
     workers: Arc<Workers>,
     file_bytes: u64,
 }
 
 impl Pusher {
-    pub(crate) fn new(device: Arc<Device>, workers: Arc<Workers>, file_bytes: u64) -> Self {
-        Self { device, workers, file_bytes }
+    pub(crate) fn new(device: Arc<Device>, can_resend: bool, workers: Arc<Workers>, file_bytes: u64) -> Self {
+        // No requests are taken from a queue of its own.
+        let own = (!can_resend).then(|| device.clone_queue());
+        let (device, apart) = match own {
+            None => (device, false),
+            Some(Ok(queue)) => (Arc::new(queue), true),
+            Some(Err(error)) => {
+                log::warn!("what is read when this server dies may hang: {error}");
+                (device, false)
+            }
+        };
+        Self { device, apart, workers, file_bytes }
     }
 
     /// Puts the bytes in `pieces`, one after the other, at `offset` (bytes) into the page cache.
@@ -64,14 +79,11 @@ impl Pusher {
         }
         let size = u32::try_from(len).map_err(|_| outside)?;
         let store = StoreOut { nodeid: DISK_NODE, offset, size, padding: 0 };
-        let sent = match pieces {
-            [piece] => self.device.notify(notify::STORE, &[store.as_bytes(), piece]),
-            pieces => {
-                let mut all = Vec::with_capacity(pieces.len() + 1);
-                all.push(store.as_bytes());
-                all.extend_from_slice(pieces);
-                self.device.notify(notify::STORE, &all)
-            }
+        let tell = || self.tell(&store, pieces);
+        let sent = if self.apart {
+            with_one_descriptor("pushing", self.device.as_fd(), tell).unwrap_or_else(|_| tell())
+        } else {
+            tell()
         };
         sent.map_err(|errno| match errno {
             // The kernel reports the same error when nothing is mounted any more; the workers have ended
@@ -81,5 +93,15 @@ impl Pusher {
             Errno::NODEV | Errno::PERM | Errno::CONNABORTED | Errno::NOTCONN => PushError::Unmounted,
             errno => PushError::Refused(errno.raw_os_error()),
         })
+    }
+
+    fn tell(&self, store: &StoreOut, pieces: &[&[u8]]) -> Result<(), Errno> {
+        if let [piece] = pieces {
+            return self.device.notify(notify::STORE, &[store.as_bytes(), piece]);
+        }
+        let mut all = Vec::with_capacity(pieces.len() + 1);
+        all.push(store.as_bytes());
+        all.extend_from_slice(pieces);
+        self.device.notify(notify::STORE, &all)
     }
 }

@@ -289,7 +289,8 @@ impl Session {
 
     /// A way to push bytes into the kernel's page cache.
     pub fn pusher(&self) -> Pusher {
-        Pusher::new(Arc::clone(self.queues.of_thread(0)), Arc::clone(&self.workers), self.files.bytes())
+        let (queue, workers) = (Arc::clone(self.queues.of_thread(0)), Arc::clone(&self.workers));
+        Pusher::new(queue, self.negotiated.has_resend(), workers, self.files.bytes())
     }
 
     /// Sets how far the kernel reads ahead in this file system, in KiB. It counts for files opened

@@ -152,7 +152,7 @@ impl FsMount {
         let data = std::ffi::CString::new(data).ok();
         // The disk may be one that this process serves.
         let mount = || rustix::mount::mount(device, &target, file_system.name(), flags, data.as_deref());
-        without_descriptors("hs-mount", mount)?.map_err(|errno| match errno {
+        without_descriptors("mounting", mount)?.map_err(|errno| match errno {
             Errno::NODEV => LinuxError::FileSystemUnsupported { file_system },
             Errno::PERM => LinuxError::NeedsRoot { what: "mounting a file system" },
             errno => LinuxError::Mount {
@@ -187,7 +187,7 @@ impl FsMount {
             return Ok(());
         }
         let unmount = || mounts::unmount(&self.target, UnmountFlags::empty());
-        if without_descriptors("hs-unmount", unmount)?? == Unmounted::Detached {
+        if without_descriptors("unmounting", unmount).unwrap_or_else(|_| unmount())? == Unmounted::Detached {
             log::warn!("{} is in use: it goes away with its last user", self.target.display());
         }
         Ok(())

@@ -28,7 +28,7 @@ pub mod userfault;
 
 pub use allocator::{allocate_kindly, give_back, use_small_pages};
 pub use cached_pages::count_cached;
-pub use descriptors::{leave_descriptors, without_descriptors};
+pub use descriptors::{leave_descriptors, with_one_descriptor, without_descriptors};
 pub use error::LinuxError;
 pub use file_handle::open_by_inode;
 pub use fuse_queue::clone_fuse_queue;

@@ -82,30 +82,41 @@ const _: () = {
 /// [`LinuxError::Io`] when the mount point or a directory cannot be read.
 pub fn map(mount_point: &Path, blocks: &BlockSet) -> Result<Vec<FileUse>, LinuxError> {
     // The disk may be one that this process serves.
-    without_descriptors("hs-walk", || walk(mount_point, blocks))?
+    let (found, unopened) = without_descriptors("walking", || walk(mount_point, blocks))??;
+    for (path, errno) in unopened {
+        log::debug!("{path} is not mapped: {errno}");
+    }
+    Ok(found)
 }
 
-fn walk(mount_point: &Path, blocks: &BlockSet) -> Result<Vec<FileUse>, LinuxError> {
+/// Also gives the files that could not be opened.
+fn walk(mount_point: &Path, blocks: &BlockSet) -> Result<(Vec<FileUse>, Vec<Unopened>), LinuxError> {
     let failed = |action| LinuxError::io(action, mount_point);
     let flags = OFlags::RDONLY | OFlags::DIRECTORY | OFlags::CLOEXEC;
     let root = rustix::fs::open(mount_point, flags, Mode::empty()).map_err(failed("open"))?;
     let device = rustix::fs::fstat(&root).map_err(failed("look at"))?.st_dev;
     let kind = rustix::fs::fstatfs(&root).map_err(failed("look at"))?.f_type;
     if blocks.is_empty() || kind == libc::BTRFS_SUPER_MAGIC {
-        return Ok(Vec::new());
+        return Ok(Default::default());
     }
-    let mut walk =
-        Walk { device, blocks, seen: HashSet::new(), directories: vec![Vec::new()], found: Vec::new() };
+    let mut walk = Walk {
+        device,
+        blocks,
+        seen: HashSet::new(),
+        directories: vec![Vec::new()],
+        found: Vec::new(),
+        unopened: Vec::new(),
+    };
     let mut buffer = Vec::with_capacity(DIRECTORY_BYTES);
     while let Some(path) = walk.directories.pop() {
         let Some(directory) = open_directory(root.as_fd(), &path).map_err(failed("walk"))? else { continue };
         match walk.directory(directory, &path, buffer.spare_capacity_mut()) {
-            Err(Errno::OPNOTSUPP | Errno::NOTTY) => return Ok(Vec::new()),
+            Err(Errno::OPNOTSUPP | Errno::NOTTY) => return Ok(Default::default()),
             other => other.map_err(failed("read a directory of"))?,
         }
     }
     walk.found.sort_unstable_by(|a, b| a.path.cmp(&b.path));
-    Ok(walk.found)
+    Ok((walk.found, walk.unopened))
 }
 
 /// Opens a directory of the walk; `None` when it is another file system's or its path too long.
@@ -128,7 +139,11 @@ struct Walk<'a> {
     /// Directories still to be read, without the slash in front.
     directories: Vec<Vec<u8>>,
     found: Vec<FileUse>,
+    unopened: Vec<Unopened>,
 }
+
+/// A file that could not be opened, and why.
+type Unopened = (String, Errno);
 
 impl Walk<'_> {
     fn is_used(&self, blocks: BlockRange) -> bool {
@@ -179,7 +194,7 @@ impl Walk<'_> {
         let file = match rustix::fs::openat(directory, name, flags, Mode::empty()) {
             Ok(file) => file,
             Err(errno) => {
-                log::debug!("{} is not mapped: {errno}", String::from_utf8_lossy(&path()));
+                self.unopened.push((String::from_utf8_lossy(&path()).into_owned(), errno));
                 return Ok(());
             }
         };

@@ -11,6 +11,7 @@ use std::path::Path;
 use std::process::{Child, Command, Stdio};
 use std::sync::Arc;
 use std::thread;
+use std::time::{Duration, Instant};
 
 use crossbeam_channel::{Sender, unbounded};
 use hs_fuse::{Disk, HeldSession, Negotiated, Reply, Session, SessionOptions};
@@ -33,6 +34,7 @@ pub(crate) const TESTS: &[Test] = &[
     ),
     ("reads_that_may_have_crashed_servers_fail", reads_that_may_have_crashed_servers_fail),
     ("reads_that_cannot_be_resent_fail", reads_that_cannot_be_resent_fail),
+    ("a_push_that_waits_for_a_read_lets_it_fail", a_push_that_waits_for_a_read_lets_it_fail),
     ("a_session_that_was_just_shown_is_gone_on_with", a_session_that_was_just_shown_is_gone_on_with),
 ];
 
@@ -43,8 +45,11 @@ const PREPARED: &str = "prepared:";
 const SHOWN: &str = "shown:";
 /// The same where it acts as on a kernel that cannot resend.
 const OLD: &str = "old:";
+/// The same where it then pushes what it was asked for.
+const PUSHING: &str = "pushing:";
 
 const DISK_BYTES: usize = 1 << 20;
+const PAGE_BYTES: usize = 4096;
 const READERS: usize = 4;
 const MAXIMUM_DESCRIPTORS: usize = 8;
 
@@ -55,6 +60,11 @@ fn options() -> SessionOptions {
 /// As on a kernel before Linux 6.9.
 fn options_of_old() -> SessionOptions {
     SessionOptions { resend: false, ..options() }
+}
+
+/// Pushes go into the page cache.
+fn options_of_pushing() -> SessionOptions {
+    SessionOptions { direct_io: false, ..options_of_old() }
 }
 
 /// A disk that takes reads and never answers them.
@@ -75,11 +85,15 @@ impl Disk for Silent {
 pub(crate) fn victim(directory: &OsStr) -> ! {
     let (sender, taken) = unbounded();
     let said = directory.to_str().expect("a path that is text");
-    let word = [PREPARED, SHOWN, OLD].into_iter().find(|word| said.starts_with(word));
+    let word = [PREPARED, SHOWN, OLD, PUSHING].into_iter().find(|word| said.starts_with(word));
     let directory = Path::new(&said[word.map_or(0, str::len)..]);
-    let options = if word == Some(OLD) { options_of_old() } else { options() };
+    let options = match word {
+        Some(OLD) => options_of_old(),
+        Some(PUSHING) => options_of_pushing(),
+        _ => options(),
+    };
     let mut session = Session::prepare(directory, Arc::new(Silent(sender)), options).unwrap();
-    let early = word.filter(|word| *word != OLD);
+    let early = word.filter(|word| [PREPARED, SHOWN].contains(word));
     if early.is_none() {
         session.show().unwrap();
     }
@@ -100,6 +114,10 @@ pub(crate) fn victim(directory: &OsStr) -> ! {
     loop {
         unanswered.push(taken.recv().unwrap());
         rustix::io::write(socket, b"!").unwrap();
+        if word == Some(PUSHING) {
+            let pushed = session.pusher().push(0, &[&[0; PAGE_BYTES]]);
+            panic!("nothing answers the read: {pushed:?}");
+        }
     }
 }
 
@@ -183,6 +201,63 @@ fn reads_that_may_have_crashed_servers_fail() {
 /// They would hang: the kernel asks no later server for them.
 fn reads_that_cannot_be_resent_fail() {
     resume_with_readers(OLD, options_of_old(), Some(libc::ECONNABORTED));
+}
+
+/// It waits for the page of a read that was taken, and no signal ends that.
+fn a_push_that_waits_for_a_read_lets_it_fail() {
+    let directory = tempfile::tempdir().unwrap();
+    let target = directory.path().canonicalize().unwrap();
+    let (mut victim, ours) = start_victim(PUSHING, &target);
+    let (negotiated, descriptors) = receive(&ours);
+    let file = File::open(target.join("disk.img")).unwrap();
+    thread::scope(|scope| {
+        let reader = scope.spawn(move || file.read_exact_at(&mut [0; PAGE_BYTES], 0));
+        std::io::Read::read_exact(&mut &ours, &mut [0]).unwrap();
+        // For longer than for memory or a lock.
+        wait_until("the push waits", || {
+            (0..4).all(|_| {
+                thread::sleep(Duration::from_millis(5));
+                pushes_uninterruptibly(&victim)
+            })
+        });
+        assert!(victim.try_wait().unwrap().is_none(), "the push waits");
+        victim.kill().unwrap();
+        let held = HeldSession {
+            descriptors,
+            detached: None,
+            negotiated,
+            mount_point: target.clone(),
+            refuse_waiting: false,
+        };
+        let disk = MemoryDisk::new(noise(DISK_BYTES, 5));
+        let session = Session::resume(held, disk, options_of_pushing()).unwrap();
+        // What was read ahead the kernel asks for again.
+        wait_until("the read ends", || reader.is_finished());
+        let _ = reader.join().unwrap();
+        victim.wait().unwrap();
+        session.unmount().unwrap();
+    });
+}
+
+/// Ends this program when it never is so: a thread that hangs here is joined by no test.
+fn wait_until(what: &str, is_so: impl Fn() -> bool) {
+    let end = Instant::now() + Duration::from_secs(120);
+    while !is_so() {
+        if Instant::now() > end {
+            eprintln!("not within two minutes: {what}");
+            std::process::abort();
+        }
+        thread::sleep(Duration::from_millis(5));
+    }
+}
+
+/// Whether the thread that pushes is in the state D of proc_pid_stat(5).
+fn pushes_uninterruptibly(process: &Child) -> bool {
+    let threads = std::fs::read_dir(format!("/proc/{}/task", process.id())).unwrap();
+    threads.flatten().any(|thread| {
+        let stat = std::fs::read_to_string(thread.path().join("stat")).unwrap_or_default();
+        stat.contains("(hs-pushing) D")
+    })
 }
 
 /// The error is that of reads that the dead server had taken; none, and the next server answers them.
