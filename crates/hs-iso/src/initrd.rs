@@ -206,6 +206,10 @@ fn candidates(program: &Path) -> Vec<PathBuf> {
 
 #[cfg(test)]
 mod tests {
+    use std::fs::Permissions;
+    use std::os::unix::fs::PermissionsExt;
+    use std::process::Command;
+
     use super::*;
 
     #[test]
@@ -221,5 +225,45 @@ mod tests {
         for (path, bytes, _) in INITRAMFS_TOOLS.iter().chain(&DRACUT) {
             assert!(bytes.starts_with(b"#"), "{path}");
         }
+    }
+
+    /// Calls dracut's scripts with a `/run` and consoles of their own, and with a program that ends with this
+    /// code. Gives what the script printed, and the program's starts.
+    fn calls(code: u8, script: &str) -> String {
+        let folder = tempfile::tempdir().expect("a folder");
+        let file = |name: &str, text: &[u8]| {
+            let path = folder.path().join(name);
+            std::fs::write(&path, text).expect("written");
+            std::fs::set_permissions(path, Permissions::from_mode(0o755)).expect("made a program");
+        };
+        let bytes = |name| DRACUT.iter().find(|(path, _, _)| *path == name).expect("shipped").1;
+        file("mount.headstart", bytes("mount.headstart"));
+        file("start-headstart.sh", bytes("start-headstart.sh"));
+        let counts = format!("#!/bin/sh\necho start >>\"${{0%/*}}/starts\"\nsleep 0.2\nexit {code}\n");
+        file("headstart-live", counts.as_bytes());
+        file("modprobe", b"#!/bin/sh\n");
+        let script = format!(
+            "for folder in /run /dev; do mount -t tmpfs none $folder; done; : >/dev/null\n\
+             root=headstart:LABEL=A NEWROOT=/sysroot\n{script}\nwait; cat $0/starts"
+        );
+        let path = format!("{}:/usr/bin:/bin", folder.path().display());
+        let mut shell = Command::new("unshare");
+        shell.args(["--mount", "sh", "-c", &script]).arg(folder.path()).env("PATH", path);
+        let output = shell.output().expect("unshare starts");
+        assert!(output.stderr.is_empty(), "{}", String::from_utf8_lossy(&output.stderr));
+        String::from_utf8(output.stdout).expect("text")
+    }
+
+    #[test]
+    fn dracut_mounts_the_root_once_in_any_order() {
+        if !hs_testing::machine_has(&["unshare"]) {
+            return;
+        }
+        let (hook, mount) = (". $0/start-headstart.sh", "mount.headstart headstart /sysroot; echo $?");
+        assert_eq!(calls(0, &format!("{hook}\n{mount}")), "0\nstart\n");
+        assert_eq!(calls(0, &format!("{mount} &\nsleep 0.1\n{hook}")), "0\nstart\n");
+        assert_eq!(calls(0, &format!("{mount}\n{hook}\n{mount}")), "0\n0\nstart\n");
+        // What failed is tried again by the next mount.
+        assert_eq!(calls(1, &format!("{hook}\n{mount}\n{mount}")), "32\n32\nstart\nstart\n");
     }
 }
