@@ -304,7 +304,7 @@ def main():
         for case in ("optimised", "squashfs"):
             peak = found[f"{name} {case}"]["peak_mb_per_s"]["median"]
             figures.append(figure(f"{name}: most in a second, {case}", peak, unit="MB"))
-    finish("desktops", figures, args.repeats)
+    finish("desktops", figures, args.repeats, [word for name in args.desktop or [] for word in ("--desktop", name)])
 
 
 if __name__ == "__main__":

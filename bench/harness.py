@@ -7,9 +7,11 @@ a slow minute of the machine hits both sides.
 
 import argparse
 import atexit
+import contextlib
 import functools
 import json
 import os
+import shlex
 import statistics
 import subprocess
 import sys
@@ -233,20 +235,65 @@ def arguments(description, repeats):
     return parser
 
 
-def finish(script, figures, repeats, **more):
-    """Writes the figures of `script` to results/parts/ and prints them."""
-    command = f"bench/{script}.py --repeats {repeats}"
-    part = {
-        "script": script,
-        "command": command,
+def case_argument(parser):
+    """The argument of scripts that can run some of their cases."""
+    parser.add_argument("--case", action="append", default=[], metavar="WORDS",
+                        help="only cases with these words in their names; other figures stay as they are")
+
+
+def only(args):
+    """The words of the command line that chose these cases."""
+    return [word for each in args.case for word in ("--case", each)]
+
+
+def chosen(cases, words):
+    """Of {name: function} the cases that have one of `words` in their names; all without words."""
+    some = {name: case for name, case in cases.items() if not words or any(each in name for each in words)}
+    if not some:
+        sys.exit(f"no case has {' or '.join(words)} in its name; there are: {'; '.join(cases)}")
+    return some
+
+
+class Unmeasured(Exception):
+    """A figure of a case that was not chosen."""
+
+
+class Figures(list):
+    """The figures of runs, `results` of `alternate`, of these cases."""
+
+    def __init__(self, results, cases):
+        self.results, self.unmeasured = results, set(cases) - set(results)
+
+    def median(self, case, key):
+        if case in self.unmeasured:
+            raise Unmeasured(case)
+        return statistics.median(run[key] for run in self.results[case])
+
+    def add(self, name, value, **more):
+        """A figure whose value is a function of no arguments. It is left out when one of its cases was not chosen."""
+        with contextlib.suppress(Unmeasured):
+            self.append(figure(name, value(), **more))
+
+
+def finish(script, figures, repeats, only=(), **more):
+    """Writes the figures of `script` to results/parts/ and prints them. With `only`, the words that chose some of them, these
+    take their places among those that are kept, and each says which run it is of."""
+    run_of = {
+        "command": shlex.join([f"bench/{script}.py", "--repeats", str(repeats), *only]),
         **stamp(),
         "load": {**seen_load, "load_average": os.getloadavg()[0]},
-        "figures": figures,
-        **more,
     }
     folder = RESULTS / "parts"
     folder.mkdir(parents=True, exist_ok=True)
-    (folder / f"{script}.json").write_text(json.dumps(part, indent=2, ensure_ascii=False) + "\n")
+    path = folder / f"{script}.json"
+    if only and path.exists():
+        part = json.loads(path.read_text())
+        new = {each["name"]: {**each, "run": run_of} for each in figures}
+        kept = [new.pop(each["name"], each) for each in part["figures"]]
+        part["figures"] = [*kept, *new.values()]
+    else:
+        part = {"script": script, **run_of, "figures": figures, **more}
+    path.write_text(json.dumps(part, indent=2, ensure_ascii=False) + "\n")
     for each in figures:
         verdict = {True: "met", False: "MISSED", None: "stated"}[each["met"]]
         print(f"{each['name']}: {each['value']:g} {each['unit']} {each['target']} {verdict}", flush=True)

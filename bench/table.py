@@ -16,6 +16,12 @@ def range_of(each):
     return f"{each['range'][0]:.3g}–{each['range'][1]:.3g}" if each.get("range") else ""
 
 
+def apart(each):
+    """The run that a figure is of, where that is another than the table's."""
+    run = each.get("run")
+    return f"(`{run['command']}`, commit {run['commit']}, {run['machine']['date']})" if run else ""
+
+
 def stamp_of(part):
     """When a part was run, of which build and on what."""
     on = part["machine"]
@@ -32,7 +38,8 @@ def table(part):
     lines += ["| figure | value | runs' range | target | |", "| --- | ---: | ---: | ---: | --- |"]
     for each in part["figures"]:
         value = f"{each['value']:.3g} {each['unit']}".strip()
-        lines.append(f"| {each['name']} | {value} | {range_of(each)} | {each['target']} | {VERDICT[each['met']]} |")
+        verdict = f"{VERDICT[each['met']]} {apart(each)}".strip()
+        lines.append(f"| {each['name']} | {value} | {range_of(each)} | {each['target']} | {verdict} |")
     for medium, text in part.get("tables", {}).items():
         flags = f"--story boot --boot-medium {medium}" if part["script"] == "boot" else f"--medium {medium}"
         lines += ["", f"`headstart demo {flags}`:", "", "```text", *text, "```"]
