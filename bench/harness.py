@@ -259,20 +259,25 @@ class Unmeasured(Exception):
 
 
 class Figures(list):
-    """The figures of runs, `results` of `alternate`, of these cases."""
+    """The figures of runs, `results` of `alternate`, of these cases. Each has the spread of `keys` in the cases that it is of."""
 
-    def __init__(self, results, cases):
-        self.results, self.unmeasured = results, set(cases) - set(results)
+    def __init__(self, results, cases, keys):
+        self.results, self.unmeasured, self.used = results, set(cases) - set(results), set()
+        self.spreads = {case: {key: spread([run[key] for run in runs]) for key in keys if key in runs[0]}
+                        for case, runs in results.items()}
 
     def median(self, case, key):
         if case in self.unmeasured:
             raise Unmeasured(case)
+        self.used.add(case)
         return statistics.median(run[key] for run in self.results[case])
 
     def add(self, name, value, **more):
         """A figure whose value is a function of no arguments. It is left out when one of its cases was not chosen."""
+        self.used.clear()
         with contextlib.suppress(Unmeasured):
-            self.append(figure(name, value(), **more))
+            value = value()
+            self.append(figure(name, value, detail={case: self.spreads[case] for case in sorted(self.used)}, **more))
 
 
 def finish(script, figures, repeats, only=(), **more):

@@ -20,8 +20,7 @@ import sys
 import time
 from pathlib import Path
 
-from harness import (Figures, alternate, arguments, case_argument, chosen, finish, headstart, headstart_json, only, run, scratch,
-                     spread)
+from harness import (Figures, alternate, arguments, case_argument, chosen, finish, headstart, headstart_json, only, run, scratch)
 from inputs import LEVEL, folder, kept, optimized, program, stamp
 
 PACKAGES = "systemd-sysv,udev,dbus,linux-image-amd64,initramfs-tools,zstd,busybox,live-boot,live-boot-initramfs-tools,iproute2"
@@ -190,15 +189,14 @@ def cd_rate(iso_path, boot_bytes):
     return fastest * ((inner**2 + (outer**2 - inner**2) * at / capacity) ** 0.5) / outer
 
 
-def figures_of(found, fast, alone, boot_iso, detail):
+def figures_of(found, fast, alone, boot_iso):
     """All figures of the starts `found`: of the image `fast`, whose profile is merged, and of those by one profile alone."""
 
     def ratio(key, case, other):
         return lambda: found.median(case, key) / found.median(other, key)
 
     for other in ("plain", "squashfs"):
-        found.add(f"storage wait, optimised ÷ {other}, {CD}", ratio("wait_s", f"fast {CD}", f"{other} {CD}"), at_most=0.05,
-                  detail=detail)
+        found.add(f"storage wait, optimised ÷ {other}, {CD}", ratio("wait_s", f"fast {CD}", f"{other} {CD}"), at_most=0.05)
     for medium in (CD, *OTHERS):
         goal = {"at_most": 1.03} if medium != CD else {}
         for name, what in (("fast", "optimised"), ("plain", "unoptimised")):
@@ -215,14 +213,14 @@ def figures_of(found, fast, alone, boot_iso, detail):
     for name, where in (("own", ""), ("other", ", the other machine")):
         for key, what, goal in (("wait_s", "storage wait", {}), ("up_s", "ready", {"at_most": 1.05})):
             value = ratio(key, f"fast {CD}{where}", f"{name} {CD}{where}")
-            found.add(f"{what}, profile merged ÷ {name} alone, {CD}{where}", value, **goal, detail=detail)
+            found.add(f"{what}, profile merged ÷ {name} alone, {CD}{where}", value, **goal)
     found.add(f"what firmware and boot loader took, {CD}", lambda: found.median(f"fast {CD}", "kernel_s"), unit="s")
 
     def boot_files():
         took_s, taken = (found.median(f"fast {CD}", key) for key in ("boot_loader_busy_s", "boot_loader_bytes"))
         return took_s / (taken / cd_rate(boot_iso, taken))
 
-    found.add(f"boot files: time of the drive ÷ their bytes at its rate, {CD}", boot_files, at_most=1.1, detail=detail)
+    found.add(f"boot files: time of the drive ÷ their bytes at its rate, {CD}", boot_files, at_most=1.1)
     for name, what in (("fast", "optimised"), ("plain", "unoptimised")):
         value = ratio("up_s", f"{name} {OTHERS[0]}, uefi", f"squashfs {OTHERS[0]}, uefi")
         found.add(f"ready by UEFI, {what} ÷ squashfs, {OTHERS[0]}", value, at_most=1.03)
@@ -250,9 +248,8 @@ def main():
     say = "ready {up_s:.1f} s after the kernel began, storage wait {wait_s:.2f} s"
     results = alternate(chosen(cases, args.case), args.repeats, say=lambda result: say.format(**result))
     keys = ("up_s", "wait_s", "kernel_s", "boot_loader_busy_s", "boot_loader_bytes", "store_bytes", "store_requests", "seeks")
-    detail = {case: {key: spread([run[key] for run in runs]) for key in keys if key in runs[0]} for case, runs in results.items()}
-    found = Figures(results, cases)
-    figures_of(found, fast, alone, media["fast"], detail)
+    found = Figures(results, cases, keys)
+    figures_of(found, fast, alone, media["fast"])
     finish("live", found, args.repeats, only(args))
 
 
