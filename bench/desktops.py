@@ -17,7 +17,7 @@ import zlib
 from collections import deque
 from pathlib import Path
 
-from harness import RESULTS, alternate, arguments, figure, finish, headstart_json, run, spread, start
+from harness import RESULTS, alternate, arguments, figure, finish, headstart_json, repeated, run, spread, start
 from inputs import image, kept, optimized, profile, squashfs
 
 CD = "cd-24x-cav"
@@ -304,7 +304,7 @@ def main():
         for case in ("optimised", "squashfs"):
             peak = found[f"{name} {case}"]["peak_mb_per_s"]["median"]
             figures.append(figure(f"{name}: most in a second, {case}", peak, unit="MB"))
-    finish("desktops", figures, args.repeats, [word for name in args.desktop or [] for word in ("--desktop", name)])
+    finish("desktops", figures, args.repeats, repeated("--desktop", args.desktop or []))
 
 
 if __name__ == "__main__":

@@ -241,9 +241,9 @@ def case_argument(parser):
                         help="only cases with these words in their names; other figures stay as they are")
 
 
-def only(args):
-    """The words of the command line that chose these cases."""
-    return [word for each in args.case for word in ("--case", each)]
+def repeated(flag, values):
+    """The words of a command line that give this flag each of these values."""
+    return [word for each in values for word in (flag, each)]
 
 
 def chosen(cases, words):

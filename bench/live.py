@@ -20,7 +20,7 @@ import sys
 import time
 from pathlib import Path
 
-from harness import (Figures, alternate, arguments, case_argument, chosen, finish, headstart, headstart_json, only, run, scratch)
+from harness import (Figures, alternate, arguments, case_argument, chosen, finish, headstart, headstart_json, repeated, run, scratch)
 from inputs import LEVEL, folder, kept, optimized, program, stamp
 
 PACKAGES = "systemd-sysv,udev,dbus,linux-image-amd64,initramfs-tools,zstd,busybox,live-boot,live-boot-initramfs-tools,iproute2"
@@ -250,7 +250,7 @@ def main():
     keys = ("up_s", "wait_s", "kernel_s", "boot_loader_busy_s", "boot_loader_bytes", "store_bytes", "store_requests", "seeks")
     found = Figures(results, cases, keys)
     figures_of(found, fast, alone, media["fast"])
-    finish("live", found, args.repeats, only(args))
+    finish("live", found, args.repeats, repeated("--case", args.case))
 
 
 if __name__ == "__main__":

@@ -14,7 +14,7 @@ import subprocess
 import threading
 from contextlib import ExitStack, contextmanager
 
-from harness import (Figures, alternate, arguments, case_argument, chosen, finish, headstart, headstart_json, only, run, scratch)
+from harness import (Figures, alternate, arguments, case_argument, chosen, finish, headstart, headstart_json, repeated, run, scratch)
 from inputs import kept, optimized, program
 from live import READY, WORDS, boot_file, image, iso, of_another_machine
 from network import link, serving, shape
@@ -168,7 +168,7 @@ def main():
     found.add("ready at 1 Gbit/s", lambda: found.median("fast", "up_s"), unit="s")
     found.add("ready from disk", lambda: found.median("disk", "up_s"), unit="s")
     found.add("initramfs", lambda: small.stat().st_size / (1 << 20), unit="MiB")
-    finish("netboot", found, args.repeats, only(args))
+    finish("netboot", found, args.repeats, repeated("--case", args.case))
 
 
 if __name__ == "__main__":
