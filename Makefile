@@ -34,11 +34,11 @@ DOCS = $(DESTDIR)$(SHAREDIR)/headstart-docs
 
 # Cargo uses all cores itself, and two cargos would only wait for each other.
 .NOTPARALLEL:
-.PHONY: help setup setup-build setup-demo setup-bench release ui deb demo demo-report test test-long format lints tidy unit doc book deny test-ui mutants bench fuzz install install-agent uninstall clean
+.PHONY: help setup setup-build setup-demo setup-bench release ui deb demo demo-report test test-quick test-long format lints tidy unit doc book deny test-ui mutants bench fuzz install install-agent uninstall clean
 
 help: ## List these targets
 	@sed -n 's/^\([a-z-]*\):[^#]*## \(.*\)/\1|\2/p' $(MAKEFILE_LIST) | \
-	    while IFS='|' read -r name text; do printf '  make %-10s %s\n' "$$name" "$$text"; done
+	    while IFS='|' read -r name text; do printf '  make %-11s %s\n' "$$name" "$$text"; done
 
 setup: ## Install what `make test` needs (Debian packages, Rust), saying what and why
 	@scripts/setup.sh --for test
@@ -78,11 +78,13 @@ demo-report:
 test: setup ## Check everything: style, rules, tests, documentation; a summary at the end says what failed
 	@$(CARGO) run -q $(LOCKED) -p xtask -- test
 
+test-quick: setup ## Check what an edit may have broken, in three minutes: style, rules, pure crates, one start
+	@$(CARGO) run -q $(LOCKED) -p xtask -- test-quick
+
 test-long: setup ## Check what takes hours: oldest Rust, release build, many endings, faults and kills, mutants, packages, demo
 	@$(CARGO) run -q $(LOCKED) -p xtask -- test-long
 
 # One step of `make test`; docs/TESTING.md has the list.
-book: export BOOK = 1
 format lints tidy unit doc book deny test-ui: | setup
 	@$(CARGO) run -q $(LOCKED) -p xtask -- test $(subst test-ui,ui,$(subst unit,tests,$@))
 

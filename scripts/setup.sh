@@ -93,6 +93,14 @@ packages() {
     all_packages | sed -nE "s/^($wanted) +//p"
 }
 
+# Programs of the tests that Debian does not package: name, version and why. Newer versions serve as well.
+programs() {
+    cat <<'LIST'
+cargo-nextest 0.9.118 runs the tests, several at once; cargo compiles it, in three minutes
+mdbook        0.5.4   builds the book of docs/; cargo compiles it, in two minutes
+LIST
+}
+
 main() {
     while [ $# -gt 0 ]; do
         case $1 in
@@ -121,20 +129,27 @@ main() {
     case $purpose in
     test | bench) has_components || need_components=true ;;
     esac
-    if [ -z "$missing" ] && ! $need_rust && ! $need_components; then
+    need_programs=
+    case $purpose in
+    test | bench) need_programs=$(missing_programs) ;;
+    esac
+    if [ -z "$missing$need_programs" ] && ! $need_rust && ! $need_components; then
         return
     fi
     say_plan
     if $check; then exit 1; fi
     ask
-    become_root
-    hold_services
-    apt_get update -q
-    # shellcheck disable=SC2086 # one word a package is meant
-    if [ -n "$missing" ]; then install $missing; fi
-    if $need_rust; then install_rust; fi
-    if $need_components && ! has_components; then install_components; fi
+    if [ -n "$missing" ] || $need_rust || $need_components; then
+        become_root
+        hold_services
+        apt_get update -q
+        # shellcheck disable=SC2086 # one word a package is meant
+        if [ -n "$missing" ]; then install $missing; fi
+        if $need_rust; then install_rust; fi
+        if $need_components && ! has_components; then install_components; fi
+    fi
     find_cargo "$root" >/dev/null || fail_without_rust
+    for name in $need_programs; do install_program "$name"; done
 }
 
 # On a system without dpkg nothing is installed: Rust and the tools must be there already.
@@ -180,6 +195,37 @@ has_components() {
         PATH="$here:$PATH" "$cargo" clippy --version >/dev/null 2>&1
 }
 
+# Where cargo puts what it installs, and looks for its own subcommands.
+programs_folder() {
+    echo "${CARGO_HOME:-$HOME/.cargo}/bin"
+}
+
+missing_programs() {
+    programs | while read -r name version _; do
+        found=$(version_of "$name")
+        version_at_least "$found" "$version" || printf '%s ' "$name"
+    done
+}
+
+# The version of such a program that is installed, or nothing.
+version_of() {
+    program=$(PATH="$PATH:$(programs_folder)" command -v "$1") || return 0
+    # A subcommand of cargo's wants its name once more.
+    case $1 in cargo-*) word=${1#cargo-} ;; *) word= ;; esac
+    "$program" $word --version 2>/dev/null | sed -n '1s/^[a-z-]* v\{0,1\}\([0-9.]*\).*/\1/p'
+}
+
+# Compiled quickly rather than well: they are quick beside what they start.
+install_program() {
+    version=$(programs | sed -n "s/^$1 *\([0-9.]*\) .*/\1/p")
+    echo "Compiling $1 $version"
+    export CARGO_PROFILE_RELEASE_OPT_LEVEL=1 CARGO_PROFILE_RELEASE_LTO=off CARGO_PROFILE_RELEASE_CODEGEN_UNITS=16
+    if ! "$root/scripts/cargo" install "$1" --quiet --locked --no-default-features --version "$version"; then
+        echo "setup: $1 could not be compiled, see above; 'make test' needs it" >&2
+        exit 1
+    fi
+}
+
 say_plan() {
     echo "For 'make $(target_of "$purpose")' headstart needs:"
     packages | while read -r name why; do
@@ -192,6 +238,9 @@ say_plan() {
     if $need_components; then
         printf '  %-24s %s\n' "rustfmt and clippy" "check the style of the code in 'make test'"
     fi
+    programs | while read -r name _ why; do
+        case " $need_programs " in *" $name "*) printf '  %-24s %s\n' "$name" "$why" ;; esac
+    done
 }
 
 # The target of the Makefile that a purpose is named after.

@@ -1,5 +1,5 @@
-//! Repository chores: `cargo run -p xtask -- tidy` checks the rules of the repository, `test` and `test-long`
-//! run all checks.
+//! Repository chores: `cargo run -p xtask -- tidy` checks the rules of the repository, `test`,
+//! `test-quick` and `test-long` run checks.
 #![allow(clippy::print_stdout, reason = "standard output is this program's report")]
 
 use std::path::Path;
@@ -11,6 +11,7 @@ mod tidy;
 
 const USAGE: &str = "usage: cargo run -p xtask -- tidy            the rules of the repository
        cargo run -p xtask -- test [STEP]...       all checks, or these
+       cargo run -p xtask -- test-quick [STEP]... what can be run after each edit
        cargo run -p xtask -- test-long [STEP]...  what takes too long for every change
        cargo run -p xtask -- mutants [--of engine] [--go-on] [COUNT | FROM..TO]
                                                   changes the code and looks whether a test fails";
@@ -23,6 +24,7 @@ fn main() -> ExitCode {
     match arguments.as_slice() {
         ["tidy"] => run_tidy(root),
         ["test", steps @ ..] => checks::run(root, checks::USUAL, steps),
+        ["test-quick", steps @ ..] => checks::run(root, checks::QUICK, steps),
         ["test-long", steps @ ..] => checks::run(root, checks::LONG, steps),
         ["mutants", arguments @ ..] => mutants::run(root, arguments),
         _ => {

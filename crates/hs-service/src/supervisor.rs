@@ -84,6 +84,8 @@ struct Supervisor {
     suspects_requests: bool,
     /// When a signal came: the next server that is gone is the last.
     told_to_end: Option<Instant>,
+    /// It was killed, since it had not said that it serves.
+    was_killed_early: bool,
     /// The server takes down what it serves, for which no other one is needed: the disk was unmounted.
     is_ending: bool,
     /// The program that started a background server has gone before it was told that it serves.
@@ -110,6 +112,13 @@ struct Gone {
     lived: Duration,
 }
 
+impl Gone {
+    /// Nothing of one that a signal ended, or that still waits.
+    fn code(&self) -> Option<i32> {
+        self.status?.code()
+    }
+}
+
 impl Supervisor {
     fn new(signals: Ends, parent: Option<Parent>, manager: Manager) -> Self {
         Self {
@@ -122,6 +131,7 @@ impl Supervisor {
             restarts: 0,
             suspects_requests: false,
             told_to_end: None,
+            was_killed_early: false,
             is_ending: false,
             is_abandoned: false,
             dying: Vec::new(),
@@ -143,11 +153,8 @@ impl Supervisor {
                 }
                 gone => gone?,
             };
-            let code = gone.status.and_then(|status| status.code());
             if self.is_the_last(&gone) {
-                // One that had to be killed before it served has done what was asked, unless its parent waits
-                // for a mount.
-                return Ok(code.unwrap_or(i32::from(gone.served || self.parent.is_some())));
+                return Ok(self.exit_code(&gone));
             }
             let pause = backoff.died(gone.served, gone.lived);
             backoff.crashed(gone.status.is_some_and(is_crash));
@@ -155,7 +162,7 @@ impl Supervisor {
             let failures = backoff.failures();
             if failures >= MOST_FAILURES {
                 log::error!("{failures} servers in a row died before they served: what is served ends here");
-                return Ok(code.unwrap_or(1));
+                return Ok(gone.code().unwrap_or(1));
             }
             log::error!("the server {}; the next one goes on", how(gone.status));
             if !pause.is_zero() && self.wait_for_signal(pause)? {
@@ -167,10 +174,17 @@ impl Supervisor {
 
     /// Whether no other server is to follow.
     fn is_the_last(&self, gone: &Gone) -> bool {
-        let code = gone.status.and_then(|status| status.code());
+        let code = gone.code();
         // The first one's reasons are for the person who started it; later ones have served before.
         let by_itself = code.is_some_and(|code| code == 0 || (!gone.served && self.restarts == 0));
         by_itself || self.is_ending || self.told_to_end.is_some()
+    }
+
+    /// What is told of the last server. One that was killed because it did not serve yet has done what was
+    /// asked, unless its parent waits for a mount; it may have said meanwhile that it serves.
+    fn exit_code(&self, gone: &Gone) -> i32 {
+        let served = gone.served && !self.was_killed_early;
+        gone.code().unwrap_or(i32::from(served || self.parent.is_some()))
     }
 
     /// Starts a server and stays with it until it is gone.
@@ -276,6 +290,7 @@ impl Supervisor {
     fn end_server(&mut self, process: &OwnedFd, signal: Signal, serves: bool) {
         let again = self.told_to_end.is_some_and(|before| before.elapsed() >= ONE_WORD);
         self.told_to_end.get_or_insert_with(Instant::now);
+        self.was_killed_early |= !serves;
         if !serves || again {
             return self.kill(process);
         }
@@ -406,6 +421,18 @@ mod tests {
         for status in [failed, killed, None] {
             assert!(supervisor.is_the_last(&gone(status)), "{}", how(status));
         }
+    }
+
+    /// A signal that comes when the server serves and its message is under way.
+    #[test]
+    fn a_server_that_was_killed_before_it_was_heard_has_done_what_was_asked() {
+        let mut child = std::process::Command::new("sleep").arg("600").spawn().expect("sleep starts");
+        let mut supervisor = Supervisor::new(Ends::block().expect("signals"), None, Manager::none());
+        supervisor.end_server(&pidfd(&child).expect("watched"), Signal::TERM, false);
+        let status = Some(child.wait().expect("ended"));
+        let gone = Gone { status, served: true, lived: Duration::from_secs(1) };
+        assert!(supervisor.is_the_last(&gone));
+        assert_eq!((gone.code(), supervisor.exit_code(&gone)), (None, 0));
     }
 
     #[test]

@@ -10,6 +10,7 @@
 mod harness;
 mod machine;
 mod noise;
+mod once;
 mod typescript;
 mod units;
 
@@ -21,9 +22,16 @@ use std::thread;
 pub use harness::{Test, run_in_order};
 pub use machine::machine_has;
 pub use noise::noise;
+pub use once::made_once;
 pub use ts_rs;
 pub use typescript::check_typescript;
 pub use units::decimal_units;
+
+/// Where these bytes lie in others, of which there may be hundreds of megabytes.
+#[must_use]
+pub fn place(all: &[u8], bytes: &[u8]) -> Option<usize> {
+    memchr::memmem::find(all, bytes)
+}
 
 /// How a line begins that names a skipped test.
 pub const SKIPPED: &str = "SKIPPED ";

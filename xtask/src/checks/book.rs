@@ -6,16 +6,16 @@ use std::process::Command;
 
 use anyhow::{Context, Result};
 
-use super::{Outcome, cargo};
+use super::Outcome;
 
-/// No package of Debian has it.
+/// Others warn of other things. scripts/setup.sh installs it.
 const VERSION: &str = "0.5.4";
 /// Pages that mdBook adds to those of docs/: their links are those of the others, seen from elsewhere.
 const ADDED: [&str; 3] = ["404.html", "print.html", "toc.html"];
 
 pub(super) fn check(root: &Path) -> Outcome {
-    let Some(program) = find(root) else {
-        return Outcome::Skipped("mdbook is missing: `make book` compiles it, in a few minutes".into());
+    let Some(program) = find() else {
+        return Outcome::Skipped(format!("mdbook {VERSION} is missing: scripts/setup.sh installs it"));
     };
     let output = match Command::new(program).arg("build").current_dir(root).output() {
         Ok(output) => output,
@@ -36,26 +36,16 @@ pub(super) fn check(root: &Path) -> Outcome {
     }
 }
 
-/// The mdBook of this machine, if it is of that version: others warn of other things. In continuous
-/// integration, and where `BOOK` is set, it is compiled if there is none.
-fn find(root: &Path) -> Option<PathBuf> {
-    let works = |program: &Path| {
+/// The mdBook of this machine, where cargo installs programs or on PATH, if it is of that version.
+fn find() -> Option<PathBuf> {
+    let works = |program: &PathBuf| {
         let output = Command::new(program).arg("--version").output();
         output.is_ok_and(|output| String::from_utf8_lossy(&output.stdout).contains(VERSION))
     };
-    let folder = root.join("target/mdbook");
-    let built = folder.join("bin/mdbook");
-    if let Some(found) = [PathBuf::from("mdbook"), built.clone()].into_iter().find(|program| works(program)) {
-        return Some(found);
-    }
-    if !hs_testing::in_ci() && std::env::var_os("BOOK").is_none() {
-        return None;
-    }
-    // Neither its server nor its search.
-    let mut install = cargo::command(root);
-    install.args(["install", "mdbook", "--locked", "--no-default-features", "--version", VERSION]);
-    install.arg("--root").arg(&folder).env("CARGO_TARGET_DIR", folder.join("target"));
-    install.status().is_ok_and(|status| status.success() && works(&built)).then_some(built)
+    let home = std::env::var_os("CARGO_HOME").map(PathBuf::from);
+    let home = home.or_else(|| Some(std::env::home_dir()?.join(".cargo")));
+    let own = home.map(|home| home.join("bin/mdbook"));
+    own.into_iter().chain([PathBuf::from("mdbook")]).find(works)
 }
 
 /// Links of pages in `book` that lead to no file, or to no heading of a page.

@@ -1,6 +1,6 @@
 //! The cargo that runs this, and its compiler.
 
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::process::Command;
 
 /// The compiler whose warnings are errors. Other versions warn of other things, so theirs are only shown: a
@@ -14,6 +14,11 @@ pub(super) fn command(root: &Path) -> Command {
     let mut command = Command::new(cargo);
     command.current_dir(root);
     command
+}
+
+/// Where cargo leaves its results.
+pub(super) fn target(root: &Path) -> PathBuf {
+    std::env::var_os("CARGO_TARGET_DIR").map_or_else(|| root.join("target"), Into::into)
 }
 
 /// In continuous integration a change of dependencies that is not in Cargo.lock is an error, not an edit.

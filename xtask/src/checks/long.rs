@@ -3,13 +3,15 @@
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
-use super::{Outcome, Step, Tally, cargo, programs};
+use super::nextest::{self, Run};
+use super::{Outcome, Step, cargo};
 use crate::mutants;
 use crate::tidy::PURE;
 
 pub(crate) const LONG: &[Step] = &[
     ("minimum", minimum),
     ("release", release),
+    ("left-out", left_out),
     ("endings", |root| cli(root, "ending", "ENDINGS", "200")),
     ("faults", |root| cli(root, "network_faults::", "NETWORK_FAULT_SEEDS", "200")),
     ("kills", |root| cli(root, "kills::", "KILLS", "100")),
@@ -43,6 +45,9 @@ fn minimum(root: &Path) -> Outcome {
     )
 }
 
+/// The same words as in the profile.
+const LEFT_OUT: &str = "test(/^(netboot::firmware_gets_everything_over_http|newer_debian::)/)";
+
 /// Inputs of each property test in the long run.
 const LONG_CASES: &str = "5000";
 
@@ -53,21 +58,23 @@ fn release(root: &Path) -> Outcome {
         .iter()
         .chain(&["hs-store", "hs-remote", "hs-image", "hs-build", "headstart"])
         .flat_map(|name| ["-p", name]);
-    let mut command = cargo::command(root);
-    command.args(["test", "--release", "--no-fail-fast", "--locked", "--lib", "--bins"]).args(packages);
-    command.env("PROPTEST_CASES", LONG_CASES);
-    Outcome::Tests(programs::run_command("release", &mut command))
+    let mut arguments = vec!["--cargo-profile", "release", "--lib", "--bins"];
+    arguments.extend(packages);
+    let variables = &[("PROPTEST_CASES", LONG_CASES)];
+    nextest::run(root, &Run { profile: "long", arguments: &arguments, variables })
 }
 
 /// Tests of the program with more seeds than usual.
 fn cli(root: &Path, filter: &str, variable: &str, count: &str) -> Outcome {
-    let mut command = cargo::command(root);
-    command.args(["test", "-p", "headstart", "--test", "cli"]).args(cargo::locked()).args(["--", filter]);
-    let mut tally = programs::run_command(filter, command.env(variable, count));
-    if tally == Tally::default() {
-        tally.failed.push(format!("no test has '{filter}' in its name"));
-    }
-    Outcome::Tests(tally)
+    let filter = format!("test({filter})");
+    let arguments = ["-p", "headstart", "--test", "cli", "-E", &filter];
+    nextest::run(root, &Run { profile: "long", arguments: &arguments, variables: &[(variable, count)] })
+}
+
+/// Tests that `make test` leaves out, by its profile in `.config/nextest.toml`.
+fn left_out(root: &Path) -> Outcome {
+    let arguments = ["-p", "headstart", "--test", "cli", "-E", LEFT_OUT];
+    nextest::run(root, &Run { profile: "long", arguments: &arguments, variables: &[] })
 }
 
 /// The program as people get it; what became of the build otherwise.
@@ -76,8 +83,7 @@ fn released(root: &Path) -> Result<PathBuf, Outcome> {
     if !matches!(built, Outcome::Passed) {
         return Err(built);
     }
-    let target = std::env::var_os("CARGO_TARGET_DIR").map_or_else(|| root.join("target"), Into::into);
-    Ok(target.join("release/headstart"))
+    Ok(cargo::target(root).join("release/headstart"))
 }
 
 fn live_build(root: &Path) -> Outcome {

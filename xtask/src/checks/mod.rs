@@ -6,14 +6,16 @@ use std::time::{Duration, Instant};
 
 mod book;
 mod cargo;
+mod doctests;
 mod long;
-mod programs;
+mod nextest;
+mod slowest;
 mod tally;
 mod usual;
 
 pub(crate) use long::LONG;
 pub(crate) use tally::Tally;
-pub(crate) use usual::USUAL;
+pub(crate) use usual::{QUICK, USUAL};
 
 /// One check: its name, and what it does.
 pub(crate) type Step = (&'static str, fn(&Path) -> Outcome);
@@ -53,15 +55,21 @@ impl Outcome {
     }
 }
 
+/// In place of a step: the seconds of tests and steps are kept in bench/results.
+const KEEP: &str = "--keep";
+
 /// Runs the steps, or those of them that are `wanted`, and prints the summary.
 pub(crate) fn run(root: &Path, steps: &[Step], wanted: &[&str]) -> ExitCode {
+    let keeps = wanted.contains(&KEEP);
+    let wanted: Vec<&str> = wanted.iter().copied().filter(|word| *word != KEEP).collect();
     if let Some(unknown) = wanted.iter().find(|wanted| !steps.iter().any(|(name, _)| name == *wanted)) {
         let names: Vec<&str> = steps.iter().map(|(name, _)| *name).collect();
         eprintln!("there is no step {unknown}; there are {}", names.join(", "));
         return ExitCode::from(2);
     }
-    let wanted = steps.iter().filter(|(name, _)| wanted.is_empty() || wanted.contains(name));
-    let results: Vec<Ended> = wanted
+    let began = Instant::now();
+    let chosen = steps.iter().filter(|(name, _)| wanted.is_empty() || wanted.contains(name));
+    let results: Vec<Ended> = chosen
         .map(|(name, step)| {
             println!("== {name}");
             let began = Instant::now();
@@ -69,6 +77,14 @@ pub(crate) fn run(root: &Path, steps: &[Step], wanted: &[&str]) -> ExitCode {
             Ended { name, took: began.elapsed(), tally }
         })
         .collect();
+    let steps = results.iter().map(|ended| (format!("step {}", ended.name), ended.took.as_secs_f64()));
+    let tests = results.iter().flat_map(|ended| ended.tally.took.iter().cloned());
+    let mut took: Vec<_> = steps.chain(tests).collect();
+    slowest::sort(&mut took);
+    print!("{}", slowest::list(&took));
+    if keeps && let Err(error) = slowest::keep(root, &took, began.elapsed().as_secs_f64()) {
+        println!("The seconds are not kept: {error:#}");
+    }
     let (summary, all_passed) = summary(&results);
     print!("{summary}");
     if all_passed { ExitCode::SUCCESS } else { ExitCode::FAILURE }

@@ -3,19 +3,27 @@
 use std::path::Path;
 use std::process::Command;
 
-use super::{Outcome, Step, book, cargo, programs};
+use super::{Outcome, Step, book, cargo, doctests, nextest};
 use crate::tidy;
 
 pub(crate) const USUAL: &[Step] = &[
     ("format", format),
     ("lints", lints),
     ("tidy", check_rules),
-    ("tests", |root| Outcome::Tests(programs::run(root))),
+    ("tests", |root| nextest::run(root, &WHOLE)),
+    ("examples", |root| Outcome::Tests(doctests::run(root))),
     ("doc", documentation),
     ("book", book::check),
     ("deny", deny),
     ("ui", page),
 ];
+
+/// What can be run again and again while one edits: no machine boots but one small guest, and no lint waits
+/// for a second build.
+pub(crate) const QUICK: &[Step] =
+    &[("format", format), ("tidy", check_rules), ("tests", |root| nextest::run(root, &nextest::Run { profile: "quick", ..WHOLE }))];
+
+const WHOLE: nextest::Run<'_> = nextest::Run { profile: "default", arguments: &["--workspace"], variables: &[] };
 
 fn format(root: &Path) -> Outcome {
     if !cargo::has(root, "fmt") {

@@ -20,6 +20,7 @@ mod pure;
 mod reasons;
 mod repository;
 mod sizes;
+mod slow_tests;
 mod source;
 mod spdx;
 mod words;
@@ -46,6 +47,7 @@ pub(crate) const RULES: &[(&str, Rule)] = &[
     ("paths", paths::check),
     ("words", words::check),
     ("figures", figures::check),
+    ("slow tests", slow_tests::check),
     ("format rules", format_rules::check),
 ];
 

@@ -257,7 +257,7 @@ fn with_lost_file(make: impl FnOnce(&Scene) -> String) -> (Scene, String, String
     // What does not compress is stored as it is.
     let stored = fs::read(&disk).expect("the disk");
     let needle = &content[1 << 20..][..64];
-    let at = stored.windows(64).position(|bytes| bytes == needle).expect("the file is in the disk");
+    let at = hs_testing::place(&stored, needle).expect("the file is in the disk");
     (scene, disk, format!("--bad-sectors={at}+4096"))
 }
 

@@ -7,7 +7,7 @@ use std::process::Command;
 
 use crate::live::{Live, SERVER, SUM, live};
 use crate::machine::Machine;
-use crate::scene::run;
+use crate::scene::{made_once, run};
 
 /// A stick that is so slow that a read is nearly always under way.
 const SLOW: &str = "if=none,id=stick,format=raw,readonly=on,throttling.bps-read=2097152,file=";
@@ -18,20 +18,22 @@ const DEATHS: usize = 3;
 /// A stick with the same Debian and a kernel that can send FUSE's requests again.
 fn stick_with_newer_kernel(live: &Live) -> String {
     let kept = Path::new(env!("CARGO_TARGET_TMPDIR"));
-    let (root, folder) = (kept.join("usb-root"), kept.join("usb"));
+    let root = kept.join("usb-root");
     if !root.exists() {
         add_kernel(&live.root, &root);
     }
-    fs::create_dir_all(&folder).expect("a folder");
-    let file = |name: &str| folder.join(name).display().to_string();
-    let (image, iso) = (file("root.hsi"), file("bios.iso"));
-    run(["build", &root.display().to_string(), "-o", &image, "--codec", "zstd:1"]).ok();
     let live = live.file("headstart-live");
-    let words = ["console=ttyS0", "no_timer_check", NO_PREFETCH];
-    let words = words.iter().flat_map(|word| ["--append", word]);
-    let flags = ["iso", &image, "-o", &iso, "--live", &live, "--timeout", "0"];
-    run(flags.into_iter().chain(words)).ok();
-    iso
+    let folder = made_once("usb", |folder| {
+        fs::create_dir(folder).expect("a folder");
+        let file = |name: &str| folder.join(name).display().to_string();
+        let (image, iso) = (file("root.hsi"), file("bios.iso"));
+        run(["build", &root.display().to_string(), "-o", &image, "--codec", "zstd:1"]).ok();
+        let words = ["console=ttyS0", "no_timer_check", NO_PREFETCH];
+        let words = words.iter().flat_map(|word| ["--append", word]);
+        let flags = ["iso", &image, "-o", &iso, "--live", &live, "--timeout", "0"];
+        run(flags.into_iter().chain(words)).ok();
+    });
+    folder.join("bios.iso").display().to_string()
 }
 
 /// Debian 12 has Linux 6.12 beside its 6.1. The files of both systems are the same ones.
@@ -88,10 +90,10 @@ fn read_through_deaths(live: &Live, machine: &mut Machine) -> Read {
 #[test]
 fn reads_under_way_are_sent_again_by_a_kernel_that_can() {
     let Some(live) = live() else { return };
-    let stick = format!("{SLOW}{}", stick_with_newer_kernel(live));
+    let stick = format!("{SLOW}{}", stick_with_newer_kernel(&live));
     let usb = ["-device", "qemu-xhci", "-drive", &stick, "-device", "usb-storage,drive=stick"];
     let mut machine = Machine::start("768M", ["-vga", "std"].iter().chain(&usb));
-    let Read { sums, failed, can_resend } = read_through_deaths(live, &mut machine);
+    let Read { sums, failed, can_resend } = read_through_deaths(&live, &mut machine);
     assert!(can_resend && sums.contains(&live.sum()) && failed == 0, "{failed} failed: {sums}");
     assert!(machine.ran("readlink -f /dev/disk/by-label/HEADSTART").starts_with("/dev/sd"));
     assert!(machine.ran("ls /sys/bus/usb/drivers/usb-storage").contains(":1.0"));
@@ -105,7 +107,7 @@ fn reads_under_way_end_on_a_kernel_that_cannot_send_them_again() {
     let stick = format!("{SLOW}{}", live.file("bios.iso"));
     let root = format!("root=headstart:LABEL=HEADSTART#{} {NO_PREFETCH}", live.name);
     let mut machine = live.start(&root, &["-drive", &stick, "-device", "virtio-blk-pci,drive=stick"]);
-    let Read { sums, failed, can_resend } = read_through_deaths(live, &mut machine);
+    let Read { sums, failed, can_resend } = read_through_deaths(&live, &mut machine);
     assert!(!can_resend, "Debian's 6.1 cannot");
     let is_right = sums.contains(&live.sum());
     // What a program has mapped is a bus error.

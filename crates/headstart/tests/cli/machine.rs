@@ -9,6 +9,10 @@ use std::time::{Duration, Instant};
 /// A translated machine on a busy host takes minutes for what takes seconds.
 const PATIENCE: Duration = Duration::from_secs(400);
 
+/// On the command line: the initramfs stops when the root is mounted, and gives a shell. What comes behind
+/// it takes longer than all before.
+pub(crate) const BEFORE_THE_SWITCH: &str = "break=bottom panic=";
+
 /// What the console has said.
 #[derive(Default)]
 struct Said {
@@ -100,6 +104,15 @@ impl Machine {
         self.wait_for("# ");
         // A shell that does not edit lines.
         self.type_line("exec sh");
+        self.type_line("stty -echo; PS1=; dmesg -n 1");
+        self.ran("true");
+        self.ran("true");
+        said
+    }
+
+    /// Goes on in the shell that [`BEFORE_THE_SWITCH`] gives, with the root mounted at /root.
+    pub(crate) fn before_the_switch(&mut self) -> String {
+        let said = self.wait_for("(initramfs) ");
         self.type_line("stty -echo; PS1=; dmesg -n 1");
         self.ran("true");
         self.ran("true");

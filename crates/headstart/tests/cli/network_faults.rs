@@ -204,7 +204,7 @@ fn a_guest_boots_under_faults_and_what_it_reads_is_right() {
 /// Where the middle of `needle`, which does not compress and is stored as it is, lies in an image.
 fn place_of(needle: &[u8], image: &[u8]) -> usize {
     let needle = &needle[needle.len() / 2..][..64];
-    image.windows(64).position(|bytes| bytes == needle).expect("the file is in the image")
+    hs_testing::place(image, needle).expect("the file is in the image")
 }
 
 fn noise(seed: u64, bytes: usize) -> Vec<u8> {

@@ -2,14 +2,18 @@
 
 use std::fs;
 use std::os::unix::fs::{FileExt, PermissionsExt};
+use std::path::Path;
 
 use hs_units::BLOCK_BYTES;
 use rustix::process::Signal;
 
-use crate::boots::{assert_nothing_is_in_tmp, assert_nothing_is_left_after, boot};
+use crate::boots::{assert_nothing_is_in_tmp, assert_nothing_is_left_after, boot, little_guest};
 use crate::mounts::umount;
-use crate::qemu_boots::{QEMU, install_kernel, linux_guest};
-use crate::scene::{Ran, Running, Scene, has_tools, headstart, mount, run, tool};
+use crate::qemu_boots::{GUEST, QEMU, install_kernel};
+use crate::qemu_kernels::linux;
+use crate::scene::{
+    Ran, Running, Scene, has_tools, headstart, machine_has, made_once, mount, run, tool,
+};
 use crate::service::server_of;
 use crate::supervised::{kill, served_again};
 
@@ -29,22 +33,39 @@ done
 pub(crate) const ASK: [&str; 6] =
     ["--type", "cat /written /fine", "--type", "echo answer $((6*7))", "--ready", "answer 42"];
 
-/// A scene with `guest.hsi` and `saved.hsi`, a snapshot of its guest.
+/// A scene with `guest.hsi` and `saved.hsi`, a snapshot of its guest, which was booted and saved once.
 pub(crate) fn saved() -> Option<Scene> {
-    let scene = with_guest()?;
-    save(&scene, &scene.arg("saved.hsi"));
+    if !machine_has(GUEST) {
+        return None;
+    }
+    let kernel = linux()?.join("vmlinuz").display().to_string();
+    let made = made_once("saved-guest", |folder| {
+        let scene = with_guest(&kernel);
+        save(&scene, &scene.arg("saved.hsi"));
+        fs::create_dir(folder).expect("a folder");
+        FILES.iter().for_each(|name| copy(&scene.path(name), &folder.join(name)));
+    });
+    let scene = Scene::new();
+    scene.folder("tmp");
+    FILES.iter().for_each(|name| copy(&made.join(name), &scene.path(name)));
     Some(scene)
 }
 
+fn copy(from: &Path, to: &Path) {
+    fs::copy(from, to).expect("copied");
+}
+
+const FILES: [&str; 2] = ["guest.hsi", "saved.hsi"];
+
 /// A scene with `guest.hsi`, the disk of a guest.
-fn with_guest() -> Option<Scene> {
-    let (scene, _, kernel) = linux_guest()?;
-    install_kernel(&scene, &kernel);
+fn with_guest(kernel: &str) -> Scene {
+    let (scene, _) = little_guest();
+    install_kernel(&scene, kernel);
     fs::write(scene.path("root/sbin/init"), INIT).expect("written");
     fs::write(scene.path("root/fine"), "fine words\n".repeat(50_000)).expect("written");
     let image = scene.arg("guest.hsi");
     run(["build", &scene.arg("root"), "-o", &image, "--free", "64M", "--codec", "zstd:1"]).ok();
-    Some(scene)
+    scene
 }
 
 /// Boots that guest, and saves it when it is ready.
@@ -110,12 +131,13 @@ fn a_snapshot_in_an_encrypted_folder_is_resumed_from_there() {
     if !has_tools(&["gocryptfs"]) {
         return;
     }
-    let Some(scene) = with_guest() else { return };
+    let Some(scene) = saved() else { return };
     let (stored, shown, disk) = (scene.folder("stored"), scene.folder("shown"), scene.arg("guest.hsi"));
     let password = ["-q", "-extpass", "echo pw123"];
     tool("gocryptfs", &[&password[..], &["-init", "-scryptn", "10", &stored]].concat());
     tool("gocryptfs", &[&password[..], &[&stored, &shown]].concat());
     let snapshot = scene.arg("shown/saved.hsi");
+    fs::remove_file(scene.path("saved.hsi")).expect("removed");
     save(&scene, &snapshot);
     resume(&scene, &snapshot, &[&ASK[..], &["--disk", &disk]].concat()).ok();
     // Nothing of what the image consists of is in the files that are stored.
@@ -126,7 +148,7 @@ fn a_snapshot_in_an_encrypted_folder_is_resumed_from_there() {
     for place in (0..image.len() - 16).step_by(image.len() / 50) {
         let sample = &image[place..place + 16];
         if sample.iter().any(|byte| *byte != 0) {
-            let holds = |content: &Vec<u8>| content.windows(16).any(|found| found == sample);
+            let holds = |content: &Vec<u8>| hs_testing::place(content, sample).is_some();
             assert!(!contents.iter().any(holds), "{place}");
         }
     }

@@ -5,7 +5,6 @@ use std::io::{BufRead, BufReader, Seek};
 use std::os::unix::fs::symlink;
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, ExitStatus, Output, Stdio};
-use std::sync::OnceLock;
 use std::time::{Duration, Instant};
 
 use hs_units::Prng;
@@ -213,10 +212,15 @@ pub(crate) fn wait_until(what: &str, mut done: impl FnMut() -> bool) {
     }
 }
 
-/// An image of a root with busybox in it, made once.
-fn tiny_root() -> &'static Path {
-    static ROOT: OnceLock<(tempfile::TempDir, PathBuf)> = OnceLock::new();
-    let (_, image) = ROOT.get_or_init(|| {
+/// What this program makes once for all tests, as [`hs_testing::made_once`] does.
+pub(crate) fn made_once(name: &str, make: impl FnOnce(&Path)) -> PathBuf {
+    let program = Path::new(env!("CARGO_BIN_EXE_headstart"));
+    hs_testing::made_once(Path::new(env!("CARGO_TARGET_TMPDIR")), name, &[program], make)
+}
+
+/// An image of a root with busybox in it.
+fn tiny_root() -> PathBuf {
+    made_once("tiny-root", |image| {
         let folder = tempfile::tempdir().expect("a folder");
         let root = folder.path().join("root");
         for name in ["bin", "dev", "proc", "sys", "tmp", "etc"] {
@@ -227,12 +231,9 @@ fn tiny_root() -> &'static Path {
             symlink("busybox", root.join("bin").join(name)).expect("a link");
         }
         fs::write(root.join("etc/motd"), "hello from the image\n").expect("written");
-        let image = folder.path().join("root.hsi");
-        let arguments = ["build".into(), root.into_os_string(), "-o".into(), image.clone().into_os_string()];
+        let arguments = ["build".into(), root.into_os_string(), "-o".into(), image.into()];
         run(arguments.into_iter().chain(["--codec".into(), "zstd:1".into()])).ok();
-        (folder, image)
-    });
-    image
+    })
 }
 
 /// Another program's run, which must end well.

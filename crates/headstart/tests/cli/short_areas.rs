@@ -6,33 +6,24 @@
 use std::fs;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
-use std::sync::OnceLock;
 
 use hs_guest::first_program::{FirstProgram, GuestRoot};
 use hs_guest::preload;
 
 use crate::boots::{GUEST, assert_nothing_is_in_tmp, boot, debian, kept_console, little_guest};
-use crate::scene::{Ran, Scene, headstart, machine_has, run};
+use crate::scene::{Ran, Scene, headstart, machine_has, made_once, run};
 
 const SOURCE: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/tests/cli/short_areas.c");
 /// What Linux gives an area that is not whole.
 const PANIC: &str = "ptrace set fp regs failed, errno = 14";
 
 /// The object, built once.
-pub(crate) fn object() -> &'static Path {
-    static BUILT: OnceLock<PathBuf> = OnceLock::new();
-    BUILT.get_or_init(|| {
-        let folder = Path::new(env!("CARGO_TARGET_TMPDIR"));
-        let (object, draft) =
-            (folder.join("short_areas.so"), tempfile::tempdir_in(folder).expect("a folder"));
-        let built = draft.path().join("short_areas.so");
+pub(crate) fn object() -> PathBuf {
+    made_once("short_areas", |object| {
         // It runs on User-mode Linux's small stacks, as what it is loaded with.
         let flags = ["-shared", "-fPIC", "-O2", "-Wall", "-Werror", "-Wl,-z,now", "-o"];
-        let status = Command::new(compiler()).args(flags).arg(&built).arg(SOURCE).status();
+        let status = Command::new(compiler()).args(flags).arg(object).arg(SOURCE).status();
         assert!(status.expect("the compiler starts").success());
-        // Another run of the tests may do the same.
-        fs::rename(built, &object).expect("renamed");
-        object
     })
 }
 
@@ -72,9 +63,9 @@ fn user_mode_linux_panics_without_our_object_and_runs_with_it() {
     let scene = Scene::new();
     let ours = scene.path("ours.so");
     fs::write(&ours, preload::ours().expect("there is one here").bytes()).expect("written");
-    let said = said_by_first_program(&scene, &[object()]);
+    let said = said_by_first_program(&scene, &[&object()]);
     assert!(said.contains(PANIC) && !said.contains("headstart: "), "{said}");
-    let said = said_by_first_program(&scene, &[&ours, object()]);
+    let said = said_by_first_program(&scene, &[&ours, &object()]);
     assert!(said.contains("headstart: the read-ahead of /dev/ubda cannot be set"), "{said}");
     assert!(!said.contains(PANIC), "{said}");
 }
