@@ -221,7 +221,7 @@ fn place_image(spec: &IsoSpec, image: &Path, bar: &Bar) -> anyhow::Result<()> {
         return Ok(());
     }
     let file = spec.source.file().context(
-        "an image at an address: download it first, or boot from the address itself (docs/LIVE.md)",
+        "an image at an address: download it first, or boot from the address itself (docs/NETBOOT.md)",
     )?;
     // Opening it tells a file that is none.
     if open_image(&spec.source)?.superblock().base.is_some() {

@@ -1,4 +1,4 @@
-//! Reports as tables of Markdown, for docs/LAB.md.
+//! Reports as tables of Markdown, for bench/results/experiments.md.
 
 use crate::experiments::Experiment;
 use crate::published::{Claim, Verdict};

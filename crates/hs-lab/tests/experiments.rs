@@ -8,7 +8,7 @@ fn run(name: &str) -> Report {
 }
 
 /// All figures that are judged must be met, but for those whose names have one of `missed` in them:
-/// docs/LAB.md says why.
+/// bench/results/experiments.md says why.
 fn judge(report: &Report, missed: &[&str]) {
     for figure in &report.figures {
         let excused = missed.iter().any(|part| figure.name.contains(part));
@@ -42,7 +42,7 @@ fn shares_are_equal() {
 #[test]
 fn before_flash_the_quicker_order_is_found() {
     let experiment = EXPERIMENTS.iter().find(|experiment| experiment.name == "flash-elevators");
-    // Of the twenty for which docs/LAB.md says so.
+    // Of the twenty for which bench/results/experiments.md says so.
     for seed in [1, 4, 8, 18] {
         let report = (experiment.expect("it is there").run)(seed);
         judge(&report, &[]);

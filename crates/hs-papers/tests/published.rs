@@ -183,14 +183,14 @@ fn every_mechanism_matters() {
     }
 }
 
-/// `headstart lab run all --markdown docs/LAB.md` writes the tables.
+/// `headstart lab run all --markdown bench/results/experiments.md` writes the tables.
 #[test]
 fn the_tables_of_the_page_are_what_the_experiments_give() {
-    let page = include_str!("../../../docs/LAB.md");
+    let page = include_str!("../../../bench/results/experiments.md");
     let updated = hs_papers::document::Results::of_all().update(page).expect("the page names known tables");
     let differs = page.lines().zip(updated.lines()).find(|(old, new)| old != new);
     assert!(
         page == updated,
-        "docs/LAB.md differs ({differs:?}): headstart lab run all --markdown docs/LAB.md"
+        "bench/results/experiments.md differs ({differs:?}): headstart lab run all --markdown bench/results/experiments.md"
     );
 }

@@ -121,7 +121,7 @@ pub const DEMAND_MERGE_BYTES: u64 = 128 << 10;
 const BACKGROUND_OCCUPANCY: Nanos = Nanos::from_millis(40);
 
 /// For this long after a demand read, prefetch and fill wait for the next one: the think time of a program
-/// that starts (docs/LAB.md, `demand-p99`).
+/// that starts (bench/results/experiments.md, `demand-p99`).
 const BACKGROUND_HOLD_OFF: Nanos = Nanos::from_millis(5);
 
 /// The rate that limits are derived from where none is known.

@@ -1,16 +1,18 @@
-//! What the README claims to have measured is in a result file. Result files say where they come from, and
-//! a script or a page names each.
+//! What README and the page of results claim to have measured is in a result file. Result files say where they
+//! come from, and a script or a page names each.
 
 use std::collections::BTreeSet;
 
 use serde_json::Value;
 
 use super::Violation;
-use super::repository::Repository;
+use super::repository::{File, Repository};
 
 /// Where results lie.
 const RESULTS: &str = "bench/results/parts/";
-/// Units of measured figures in README's sentences.
+/// Pages whose tables and sentences are compared with results.
+const PAGES: &[&str] = &["README.md", "docs/RESULTS.md"];
+/// Units of measured figures in sentences.
 const UNITS: &[&str] = &["s", "MB", "MiB", "×", "times"];
 
 pub(super) fn check(repository: &Repository) -> Vec<Violation> {
@@ -43,21 +45,32 @@ pub(super) fn check(repository: &Repository) -> Vec<Violation> {
             }
         }
     }
-    let Some(readme) = repository.file("README.md") else { return violations };
-    for (line, text) in readme.text.lines().enumerate() {
+    for page in PAGES.iter().filter_map(|page| repository.file(page)) {
+        check_page(page, &rows, &numbers, &mut violations);
+    }
+    violations
+}
+
+/// Rows of a page that no result has, and measured numbers of its sentences.
+fn check_page(
+    page: &File,
+    rows: &BTreeSet<String>,
+    numbers: &BTreeSet<String>,
+    violations: &mut Vec<Violation>,
+) {
+    for (line, text) in page.text.lines().enumerate() {
         if text.starts_with('│') && !rows.contains(&words(text)) {
-            let what = format!("no result has this row (bench/keep_demo.py): {text}");
-            violations.push(Violation::at("README.md", line + 1, what));
+            let what = format!("no result has this row: {text}");
+            violations.push(Violation::at(&page.path, line + 1, what));
         }
         let measured = decimals(text).filter(|(unit, _)| UNITS.contains(unit));
         for (_, number) in measured.filter(|_| !text.starts_with('│')) {
             if !numbers.contains(number) {
                 let what = format!("no table of a result has {number}");
-                violations.push(Violation::at("README.md", line + 1, what));
+                violations.push(Violation::at(&page.path, line + 1, what));
             }
         }
     }
-    violations
 }
 
 /// Whether a script writes this result, or a file names it.
@@ -125,6 +138,12 @@ mod tests {
             found.len() == 2 && found[0].contains("19.72") && found[1].starts_with("README.md:2:"),
             "{found:?}"
         );
+        let page = lines(&check(&files(&[
+            ("bench/results/parts/demo.json", PART),
+            ("docs/RESULTS.md", "It takes 19.72 s,\n│ raw ext4  19.72 │\n"),
+            ("bench/demo.py", ""),
+        ])));
+        assert!(page.len() == 2 && page[1].starts_with("docs/RESULTS.md:2:"), "{page:?}");
         let found = said(&PART.replace("\"commit\"", "\"build\""), "");
         assert!(found.len() == 1 && found[0].contains("/commit"), "{found:?}");
         assert_eq!(said("{", "").len(), 1);

@@ -51,7 +51,7 @@ pub(crate) enum Lab {
     ///
     /// The same seed gives the same figures on every machine. `all` runs every experiment and ends with each
     /// published figure beside ours. `--real` also runs what this machine's kernel can show. docs/LAB.md
-    /// describes the experiments, and docs/PAPERS.md those of the papers that the list calls seeds 000 to
+    /// says how to read them, and docs/PAPERS.md has those of the papers that the list calls seeds 000 to
     /// 004.
     Run(LabRun),
 }

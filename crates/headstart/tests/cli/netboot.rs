@@ -17,7 +17,7 @@ use crate::web::{NGINX, Nginx};
 const DNSMASQ: &str = "/usr/sbin/dnsmasq";
 /// This machine, as its guests see it.
 const SERVER: &str = "10.88.0.1";
-/// As in docs/LIVE.md, with names of servers.
+/// As in docs/NETBOOT.md, with names of servers.
 const DHCP: &str = "\
 no-resolv
 no-hosts

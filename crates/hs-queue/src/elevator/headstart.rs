@@ -27,7 +27,8 @@ const STREAMS: usize = 16;
 /// This many requests that continue at the end of the one before prove a stream.
 const PROOF: u32 = 2;
 
-/// How long a stream is served before others are. docs/LAB.md (`elevators`) compares slices with CFQ.
+/// How long a stream is served before others are. bench/results/experiments.md compares slices
+/// with CFQ.
 const SLICE: Nanos = Nanos::from_millis(150);
 
 /// But for at least this many requests, where each takes long.
