@@ -2,8 +2,8 @@
 //!
 //! [`simulate`] puts the engine's own [`Queue`](hs_engine::queue::Queue) before the model of a medium, and
 //! programs make requests to it. Nothing here sleeps, reads a clock or is random beyond a seed, so every
-//! figure is reproduced to the last digit. The [`EXPERIMENTS`] say what they show; bench/results/experiments.md
-//! says why, and where their parameters come from.
+//! figure is reproduced to the last digit. The [`EXPERIMENTS`] say what they show;
+//! bench/results/experiments.md says why, and where their parameters come from.
 
 #![forbid(unsafe_code)]
 

@@ -1,5 +1,5 @@
-//! What README and the page of results claim to have measured is in a result file. Result files say where they
-//! come from, and a script or a page names each.
+//! What README and the page of results claim to have measured is in a result file. Result files say where
+//! they come from, and a script or a page names each.
 
 use std::collections::BTreeSet;
 
