@@ -21,6 +21,8 @@ pub struct Hidden {
 /// Why a request sees nothing.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, thiserror::Error)]
 pub(super) enum Refusal {
+    #[error("a request names one host\n")]
+    Hosts,
     #[error("this server is not asked by that name\n")]
     Host,
     #[error("no such page\n")]
@@ -30,6 +32,8 @@ pub(super) enum Refusal {
 impl Refusal {
     pub(super) const fn status(self) -> StatusCode {
         match self {
+            // RFC 9112, section 3.2.
+            Self::Hosts => StatusCode::BAD_REQUEST,
             Self::Host => StatusCode::FORBIDDEN,
             Self::Path => StatusCode::NOT_FOUND,
         }

@@ -345,7 +345,11 @@ async fn serve(shared: &Arc<Shared>, listeners: Vec<Listener>, mut stopped: watc
 fn find<'r>(shared: &Shared, request: &'r Request<Incoming>) -> Result<&'r str, Refusal> {
     let path = request.uri().path();
     let Some(hidden) = &shared.options.hidden else { return Ok(path) };
-    let named = request.headers().get(HOST).and_then(|host| host.to_str().ok());
+    let mut hosts = request.headers().get_all(HOST).iter();
+    let named = hosts.next().and_then(|host| host.to_str().ok());
+    if hosts.next().is_some() {
+        return Err(Refusal::Hosts);
+    }
     // HTTP/2 has it in the address.
     hidden.find(named.or(request.uri().authority().map(Authority::as_str)), path)
 }

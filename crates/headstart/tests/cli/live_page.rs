@@ -125,6 +125,9 @@ fn the_page_shows_what_clients_get_and_only_to_its_user() {
         assert_eq!(status(&answer), "403", "{host}: {answer}");
     }
     assert_eq!(status(&page.get(&page.path, &format!("localhost:{port}"))), "200");
+    let hosts = format!("Host: {}\r\nHost: {}", page.host, page.host);
+    let twice = page.say(&format!("GET {} HTTP/1.1\r\n{hosts}\r\nConnection: close\r\n\r\n", page.path));
+    assert_eq!(status(&twice), "400", "{twice}");
     let post = format!(
         "POST {} HTTP/1.1\r\nHost: {}\r\nContent-Length: 0\r\nConnection: close\r\n\r\n",
         page.path, page.host
