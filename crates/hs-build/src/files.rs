@@ -56,8 +56,14 @@ pub struct ListedFile {
     pub runs: Vec<BlockRange>,
 }
 
+/// Bytes of one listed path (`PATH_MAX`), and of all together.
+const MOST_PATH_BYTES: usize = 4096;
+const MOST_PATHS_BYTES: usize = 64 << 20;
+/// Runs of all listed files together.
+const MOST_LISTED_RUNS: usize = 4 << 20;
+
 /// The first `most` files and directories that have blocks, by breadth; each inode under its first name.
-/// What is damaged is left out.
+/// What is damaged is left out, and what has no room: longer paths, and runs beyond four million.
 ///
 /// # Errors
 /// When the disk holds no ext4 file system, or its root cannot be read.
@@ -67,6 +73,7 @@ pub fn list_files(image: &Image, most: usize) -> Result<Vec<ListedFile>, Ext4Err
     let mut system = Ext4::open(disk)?;
     let (mut found, mut seen) = (Vec::new(), HashSet::from([ROOT_INODE]));
     let mut open = VecDeque::from([(String::new(), ROOT_INODE)]);
+    let (mut path_bytes_left, mut runs_left) = (MOST_PATHS_BYTES, MOST_LISTED_RUNS);
     // The root must be readable, so that a foreign disk is not shown as an empty one.
     system.inode(ROOT_INODE)?;
     while let Some((path, number)) = open.pop_front() {
@@ -84,9 +91,19 @@ pub fn list_files(image: &Image, most: usize) -> Result<Vec<ListedFile>, Ext4Err
                 log::info!("{}: {path} is not listed in full: {error}", image.name());
             }
             names.retain(|(name, number)| name != "." && name != ".." && seen.insert(*number));
-            open.extend(names.into_iter().map(|(name, number)| (format!("{path}/{name}"), number)));
+            for (name, number) in names {
+                let bytes = path.len() + 1 + name.len();
+                if bytes <= path_bytes_left.min(MOST_PATH_BYTES) {
+                    path_bytes_left -= bytes;
+                    open.push_back((format!("{path}/{name}"), number));
+                }
+            }
         }
         let runs = system.runs(&inode).unwrap_or_default();
+        if runs.len() > runs_left {
+            continue;
+        }
+        runs_left -= runs.len();
         let range = |(first, count): (u64, u64)| {
             let at = first * system.block_bytes();
             let end = (at + count * system.block_bytes()).div_ceil(BLOCK_BYTES);

@@ -56,10 +56,11 @@ pub const MAX_ROOT_BYTES: u32 = 16 << 20;
 /// Most hot segments in one image: what the superblock has slots for.
 pub const MAX_HOT_SEGMENTS: usize = 16;
 
-/// Most bytes in one hot index, 16 MiB: two million extents, a hundred times what a start needs.
+/// Most bytes in the hot indexes of all segments together, 16 MiB: two million extents, a hundred times what
+/// a start needs.
 pub const MAX_HOT_INDEX_BYTES: u32 = 16 << 20;
 
-/// Most bytes in one segment's hints, 16 MiB.
+/// Most bytes in the hints of all segments together, 16 MiB.
 pub const MAX_HINTS_BYTES: u32 = 16 << 20;
 
 /// The padding that may stand between two regions is shorter than this: enough to align a region

@@ -10,8 +10,8 @@ use crate::error::{FormatError, Part};
 use crate::geometry::{ColdGeometry, ColdPlace};
 use crate::hot::HotSegment;
 use crate::limits::{
-    FEATURE_BASE, KNOWN_INCOMPAT, MAX_DISK_BYTES, MAX_HOT_SEGMENTS, MAX_IMAGE_BYTES, MAX_PADDING_BYTES,
-    SUPERBLOCK_BYTES, VERSION,
+    FEATURE_BASE, KNOWN_INCOMPAT, MAX_DISK_BYTES, MAX_HINTS_BYTES, MAX_HOT_INDEX_BYTES, MAX_HOT_SEGMENTS,
+    MAX_IMAGE_BYTES, MAX_PADDING_BYTES, SUPERBLOCK_BYTES, VERSION,
 };
 use crate::unverified::Unverified;
 use crate::wire::{BaseWire, ColdWire, HotSlotWire, SUPERBLOCK_MAGIC, SignatureWire, SuperblockWire};
@@ -243,7 +243,17 @@ impl Superblock {
         for segment in &self.hot {
             segment.check(geometry.disk_blocks(), self.image_bytes)?;
         }
+        self.check_hot_tables()?;
         self.check_regions()
+    }
+
+    /// A reader holds the tables of all segments at once.
+    fn check_hot_tables(&self) -> Result<(), FormatError> {
+        let sum = |bytes: fn(&HotSegment) -> u64| self.hot.iter().map(bytes).sum();
+        let (part, indexes, hints) = (Part::Superblock, sum(|hot| hot.index.len), sum(|hot| hot.hints.len));
+        // R36
+        check::within(part, "bytes of all hot indexes", indexes, (0, MAX_HOT_INDEX_BYTES.into()))?;
+        check::within(part, "bytes of all hints", hints, (0, MAX_HINTS_BYTES.into()))
     }
 
     /// The regions fill the file from the superblock to the mirror, disjoint, in any order, with at most

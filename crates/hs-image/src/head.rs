@@ -331,6 +331,7 @@ impl Parser {
         }
         let (from, tables_end) = (to_usize(follows - self.origin), to_usize(tables.end() - self.origin));
         if self.collected.len() < tables_end {
+            self.collected.reserve_exact(tables_end - self.collected.len());
             return ControlFlow::Continue(());
         }
         let wanted = to_usize(segment.index.len + segment.hints.len);

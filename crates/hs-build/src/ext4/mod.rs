@@ -64,6 +64,8 @@ pub const MOST_METADATA_BYTES: u64 = 1 << 30;
 pub const MOST_DIRECTORY_BYTES: u64 = 64 << 20;
 /// A link leads to a path, and Linux has none that is longer.
 const MOST_LINK_BYTES: u64 = 4096;
+/// Runs that are remembered of a file: one of 4 GiB without two blocks side by side has as many.
+pub const MOST_RUNS: usize = 1 << 20;
 /// Bytes of a file that are asked for at once.
 const PIECE_BYTES: u64 = 1 << 20;
 
@@ -219,7 +221,7 @@ impl<'d> Ext4<'d> {
     /// system, and how many there are. Nothing where the content lies in the inode.
     ///
     /// # Errors
-    /// When what says so is damaged or cannot be read.
+    /// When what says so is damaged or cannot be read, or there are more than [`MOST_RUNS`].
     pub fn runs(&mut self, file: &Inode) -> Result<Vec<(u64, u64)>, Ext4Error> {
         let mut runs = Vec::new();
         if file.has_inline_data() || file.short_target().is_some() {
@@ -231,6 +233,9 @@ impl<'d> Ext4<'d> {
         while at < blocks {
             let run = mapping.run_at(self, at)?;
             let count = run.count.min(blocks - at);
+            if runs.len() >= MOST_RUNS {
+                return Err(file.too_long(at * self.block_bytes()));
+            }
             runs.extend(run.first.map(|first| (first, count)));
             at += run.count;
         }

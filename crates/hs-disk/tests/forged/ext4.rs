@@ -4,10 +4,17 @@
 use std::cell::RefCell;
 use std::collections::BTreeSet;
 use std::fs::{self, File};
+use std::os::fd::AsRawFd;
 use std::os::unix::fs::symlink;
+use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
+use std::sync::Arc;
 
 use hs_build::ext4::{Ext4, Ext4Error, FileKind, ROOT_INODE, ReadDisk};
+use hs_build::source::{Source, SourceOptions};
+use hs_build::{BuildOptions, list_files};
+use hs_image::Image;
+use hs_store::FileStore;
 
 use crate::{heap, turn};
 
@@ -74,19 +81,26 @@ fn read_directory(
 /// A small file system of this kind; nothing where `mkfs.ext4` is missing.
 fn make(options: &[&str]) -> Option<Vec<u8>> {
     let folder = tempfile::tempdir().expect("a folder");
-    let (root, disk) = (folder.path().join("root"), folder.path().join("disk"));
+    let root = folder.path().join("root");
     fs::create_dir_all(root.join("deep/er")).expect("folders");
     fs::write(root.join("deep/er/large"), vec![7; 30_000]).expect("a file");
     fs::write(root.join("small"), [b's'; 100]).expect("a file");
     symlink("deep/er/large", root.join("short")).expect("a link");
     symlink("deep/../".repeat(20), root.join("long")).expect("a link");
+    let disk = mkfs(&root, &[&["-N", "32"], options].concat())?;
+    Some(fs::read(&disk).expect("read"))
+}
+
+/// A file beside `root` with a file system that has what lies there; nothing where `mkfs.ext4` is missing.
+fn mkfs(root: &Path, options: &[&str]) -> Option<PathBuf> {
+    let disk = root.with_file_name("disk");
     let file = File::create(&disk).expect("a file");
     file.set_len(DISK_BYTES as u64).expect("made long");
     let made = Command::new("mkfs.ext4")
-        .args(["-q", "-F", "-b", "1024", "-N", "32"])
+        .args(["-q", "-F", "-b", "1024"])
         .args(options)
         .arg("-d")
-        .args([&root, &disk])
+        .args([root, &disk])
         .stdin(Stdio::null())
         .status();
     if !made.is_ok_and(|made| made.success()) {
@@ -94,7 +108,7 @@ fn make(options: &[&str]) -> Option<Vec<u8>> {
         eprintln!("SKIPPED: mkfs.ext4 is missing");
         return None;
     }
-    Some(fs::read(&disk).expect("read"))
+    Some(disk)
 }
 
 /// In several ways, and all is read again each time.
@@ -141,4 +155,30 @@ fn a_superblock_of_countless_groups_is_refused() {
     let error = read_all(reads(&disk, None)).expect_err("no such groups");
     assert!(error.to_string().contains("blocks in a group"), "{error}");
     assert!(heap::peak().saturating_sub(before) < 1 << 20);
+}
+
+/// Each level makes paths longer, and all that are listed are remembered: none that no program can open.
+#[test]
+fn deep_directories_are_listed_as_far_as_paths_reach() {
+    let _turn = turn();
+    let folder = tempfile::tempdir().expect("a folder");
+    let root = folder.path().join("root");
+    fs::create_dir(&root).expect("a folder");
+    let mut here = File::open(&root).expect("open");
+    for _ in 0..200 {
+        let inside = format!("/proc/self/fd/{}/{}", here.as_raw_fd(), "d".repeat(255));
+        fs::create_dir(&inside).expect("a folder");
+        here = File::open(inside).expect("open");
+    }
+    let Some(disk) = mkfs(&root, &["-N", "256"]) else { return };
+    let source = Source::open(&disk, &SourceOptions::default(), &|_| {}).expect("a disk");
+    let output = folder.path().join("deep.hsi");
+    hs_build::build(&source, &output, &BuildOptions::default(), &|_| {}).expect("built");
+    let image = Image::open(Arc::new(FileStore::open(&output).expect("open"))).expect("an image");
+    let before = heap::reset_peak();
+    let listed = list_files(&image, 1000).expect("a file system");
+    assert!(heap::peak().saturating_sub(before) < 1 << 20);
+    // The root, lost+found, and what lies within 4,096 bytes of a path.
+    assert_eq!(listed.len(), 2 + 16);
+    assert!(listed.iter().all(|file| file.path.len() <= 4096));
 }

@@ -197,8 +197,38 @@ fn disk_digest(disk: &[u8]) -> Digest {
     hasher.finish()
 }
 
+/// An image of zeros with hot segments of `extents` extents each, all of one block, and as many hints.
+pub(crate) fn many_extents(segments: u64, extents: u64) -> Vec<u8> {
+    let (disk_blocks, stored) = (extents.next_multiple_of(1024), [7]);
+    let mut index = HotIndexBuilder::new();
+    let blocks: Vec<_> = (0..extents).map(|lba| BlockRange::new(Lba(lba), 1)).collect();
+    for chunk in blocks.chunks(1024) {
+        index.push(&stored, Codec::Zstd, chunk);
+    }
+    let index = index.finish(disk_blocks).expect("a good index");
+    let hint = |lba: u64| Hint { lba: Lba(lba), inode: 12, page: lba as u32, blocks: 1 };
+    let hints = Hints((0..extents).map(hint).collect());
+    let chunks = vec![stored[0]; index.chunks_bytes() as usize];
+    let (mut superblock, root) = zero_parts(disk_blocks * BLOCK_BYTES, 1024, 1);
+    let mut tables = Vec::new();
+    for _ in 0..segments {
+        let at = (SUPERBLOCK_BYTES + tables.len()) as u64;
+        superblock.hot.push(HotSegment::placed_at(at, &index, &hints));
+        tables.extend([index.encode(), hints.encode(), chunks.clone()].concat());
+    }
+    superblock.cold.range.offset += tables.len() as u64;
+    superblock.image_bytes += tables.len() as u64;
+    [&superblock.encode()[..], &tables, &root, &superblock.encode()].concat()
+}
+
 /// An image of zeros of any size.
 pub(crate) fn zeros(disk_bytes: u64, window_blocks: u32, windows_per_leaf: u32) -> Vec<u8> {
+    let (superblock, root) = zero_parts(disk_bytes, window_blocks, windows_per_leaf);
+    [&superblock.encode()[..], &root, &superblock.encode()].concat()
+}
+
+/// Its superblock and its root.
+fn zero_parts(disk_bytes: u64, window_blocks: u32, windows_per_leaf: u32) -> (Superblock, Vec<u8>) {
     let geometry = ColdGeometry { disk_bytes, window_blocks, windows_per_leaf };
     let root = ColdRoot { leaves: vec![LeafRef::ZERO; geometry.leaf_count() as usize] }.encode();
     let mut hasher = DiskHasher::new(disk_bytes);
@@ -222,5 +252,5 @@ pub(crate) fn zeros(disk_bytes: u64, window_blocks: u32, windows_per_leaf: u32) 
         base: None,
         signature: None,
     };
-    [&superblock.encode()[..], &root, &superblock.encode()].concat()
+    (superblock, root)
 }

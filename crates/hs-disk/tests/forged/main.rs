@@ -406,3 +406,30 @@ fn an_enormous_disk_of_zeros_costs_nothing() {
         assert!(read.expect("zeros").iter().all(|&byte| byte == 0));
     }
 }
+
+/// A reader decodes the hot tables of all segments: what it takes for them is what docs/FORMAT.md promises.
+#[test]
+// R36
+fn many_extents_cost_a_few_times_their_tables() {
+    let _turn = turn();
+    let store = Arc::new(MemoryStore::new(forge::many_extents(4, 1 << 14)).named("forged.hsi"));
+    let mut tables_bytes = 0;
+    let ways: [&dyn Fn() -> Result<Image, ImageError>; 2] = [&|| Image::open(store.clone()), &|| {
+        Ok(Image::open_streaming(store.clone(), 1 << 20, &hs_image::OpenOptions::default())?.0)
+    }];
+    for open in ways {
+        let before = heap::reset_peak();
+        let image = open().expect("an honest image");
+        let took = heap::peak().saturating_sub(before) as u64;
+        tables_bytes = image.superblock().hot.iter().map(|hot| hot.index.len + hot.hints.len).sum();
+        assert!(took < 5 * tables_bytes, "{took} bytes for {tables_bytes}");
+    }
+    assert!(tables_bytes > 1 << 20);
+    // One segment, which comes with the superblock.
+    let store = Arc::new(MemoryStore::new(forge::many_extents(1, 1 << 16)).named("forged.hsi"));
+    let before = heap::reset_peak();
+    let opened = Image::open_streaming(store, u64::MAX, &hs_image::OpenOptions::default()).expect("opened");
+    let took = heap::peak().saturating_sub(before) as u64;
+    let hot = opened.0.superblock().hot[0];
+    assert!(took < 5 * (hot.index.len + hot.hints.len), "{took} bytes");
+}

@@ -161,6 +161,30 @@ fn hot_segments() {
 }
 
 #[test]
+// R36
+fn tables_of_all_hot_segments() {
+    // Eight segments of the same shape, one after another: only what their tables have together is too much.
+    let forged = |index_bytes: u64, hints_bytes: u64| {
+        changed(|s| {
+            let at = s.hot[0].index.offset;
+            let chunks = s.hot[0].chunks.len;
+            let hot = |number: u64| {
+                let index = ByteRange::new(at + number * (index_bytes + hints_bytes + chunks), index_bytes);
+                let hints = ByteRange::new(index.end(), hints_bytes);
+                HotSegment { index, hints, chunks: ByteRange::new(hints.end(), chunks), ..s.hot[0] }
+            };
+            s.hot = (0..8).map(hot).collect();
+            s.cold.range.offset = s.hot[7].range().end();
+            s.image_bytes = s.cold.range.end() + SUPERBLOCK_BYTES as u64;
+        })
+    };
+    let (index, hints) = (u64::from(MAX_HOT_INDEX_BYTES) / 8, u64::from(MAX_HINTS_BYTES) / 160 * 20);
+    assert_eq!(forged(index, hints).err(), None);
+    refuses!(forged(index + 1, hints), Limit, "bytes of all hot indexes");
+    refuses!(forged(index, hints + 20), Limit, "bytes of all hints");
+}
+
+#[test]
 fn only_a_builder_can_tear_a_segment_apart() {
     let mut superblock = Sample::small().superblock.clone();
     superblock.hot[0].chunks.offset += 1;

@@ -8,6 +8,8 @@ use hs_units::{BLOCK_BYTES, BlockRange, ByteRange, Digest, Lba};
 
 /// Files and directories that are named; a desktop has some 200,000.
 const MOST_FILES: usize = 500_000;
+/// Runs of zeros that are shown; a desktop has some 20,000.
+const MOST_ZERO_RUNS: usize = 500_000;
 /// Runs of windows that are asked for at once.
 const RUNS_AT_ONCE: usize = 4096;
 
@@ -39,6 +41,10 @@ impl ImageInput {
         if files.len() == MOST_FILES {
             notes.push(format!("{name}: only {MOST_FILES} files are named."));
         }
+        let zero = zero(&image)?;
+        if zero.len() == MOST_ZERO_RUNS {
+            notes.push(format!("{name}: only {MOST_ZERO_RUNS} runs of zeros are shown."));
+        }
         Ok(Self {
             digest: image.disk_digest(),
             disk_bytes: image.disk_bytes(),
@@ -48,7 +54,7 @@ impl ImageInput {
                 .flat_map(|chunk| image.hot_extents(chunk).iter().map(move |run| (*run, chunk)))
                 .collect(),
             needed_s: chunks.map(|chunk| image.hot_needed(chunk).as_secs_f64() as f32).collect(),
-            zero: zero(&image)?,
+            zero,
             files,
             notes,
             name,
@@ -58,7 +64,7 @@ impl ImageInput {
 
 fn zero(image: &Image) -> anyhow::Result<Vec<BlockRange>> {
     let (mut found, mut at) = (Vec::new(), 0);
-    while at < image.disk_bytes() {
+    while at < image.disk_bytes() && found.len() < MOST_ZERO_RUNS {
         let rest = ByteRange::new(at, image.disk_bytes() - at);
         for run in image.allocation(rest, RUNS_AT_ONCE)? {
             if run.zero {
@@ -68,5 +74,6 @@ fn zero(image: &Image) -> anyhow::Result<Vec<BlockRange>> {
             at += run.len;
         }
     }
+    found.truncate(MOST_ZERO_RUNS);
     Ok(found)
 }
