@@ -20,6 +20,7 @@ pub mod recording_line;
 pub mod regions;
 pub mod report_json;
 pub mod report_table;
+pub mod saved_guest;
 pub mod superblock;
 pub mod upload;
 
@@ -45,6 +46,7 @@ pub const TARGETS: &[(&str, Target)] = &[
     ("regions", regions::run),
     ("report_json", report_json::run),
     ("report_table", report_table::run),
+    ("saved_guest", saved_guest::run),
     ("superblock", superblock::run),
     ("upload", upload::run),
 ];

@@ -7,7 +7,9 @@
 //!
 //! Its digest is the image's, as for every other block: a snapshot that was changed does not get this far.
 
-use hs_units::{BLOCK_BYTES, ByteRange};
+use hs_format::limits::MAX_DISK_BYTES;
+use hs_start::boot::STATE_BYTES;
+use hs_units::{BLOCK_BYTES, ByteRange, ByteSize};
 use serde::{Deserialize, Serialize};
 
 use crate::ResumeError;
@@ -95,7 +97,7 @@ impl Description {
     /// Reads the last block of a disk of `disk_bytes` in the image called `snapshot`.
     ///
     /// # Errors
-    /// When it is none, or its parts do not lie in the disk.
+    /// When it is none, its parts do not lie in the disk, or a size is larger than that of any guest.
     pub fn decode(block: &[u8], disk_bytes: u64, snapshot: &str) -> Result<Self, ResumeError> {
         let json = block
             .strip_prefix(MAGIC)
@@ -123,6 +125,16 @@ impl Description {
         }
         if found.memory_bytes != found.state.offset {
             return Err(unusable("its memory does not end where the state of its devices begins".to_owned()));
+        }
+        // All of the state is read at once, and the overlay of a new guest has a table over its disk.
+        for (name, bytes, most) in [
+            ("the state of its devices has", found.state.bytes, STATE_BYTES),
+            ("its disk has", found.disk_bytes, MAX_DISK_BYTES),
+        ] {
+            if bytes > most {
+                let (bytes, most) = (ByteSize(bytes), ByteSize(most));
+                return Err(unusable(format!("{name} {bytes}, and {most} is the most")));
+            }
         }
         // These become words of QEMU's command line, where a comma would begin another setting.
         let is_name = |text: &str| {
@@ -214,6 +226,26 @@ mod tests {
         spoiled[20] = b'{';
         let refused = Description::decode(&spoiled, DISK_BYTES, "s.hsi").unwrap_err().to_string();
         assert!(refused.contains("cannot be used"), "{refused}");
+    }
+
+    /// What is claimed costs nothing where the snapshot is zero.
+    #[test]
+    fn sizes_that_no_guest_has_are_refused() {
+        let huge = |state_bytes, disk_bytes| {
+            let state = Part { offset: 4 << 20, bytes: state_bytes };
+            let overlay = Part { offset: (4 << 20) + state_bytes.next_multiple_of(BLOCK_BYTES), bytes: 8192 };
+            let block = Description { state, overlay, disk_bytes, ..description() }.encode().unwrap();
+            Description::decode(&block, MAX_DISK_BYTES, "s.hsi").map_err(|error| error.to_string())
+        };
+        assert!(huge(STATE_BYTES, MAX_DISK_BYTES).is_ok());
+        for bytes in [STATE_BYTES + 1, 4 << 30, 15 << 40] {
+            let refused = huge(bytes, 1 << 20).unwrap_err();
+            assert!(refused.contains("state of its devices") && refused.contains("64 MiB"), "{refused}");
+        }
+        for bytes in [MAX_DISK_BYTES + 1, 1 << 55, 1 << 63, u64::MAX] {
+            let refused = huge(5000, bytes).unwrap_err();
+            assert!(refused.contains("its disk has") && refused.contains("16 TiB"), "{refused}");
+        }
     }
 
     #[test]

@@ -22,6 +22,14 @@ pub enum ResumeError {
         /// What is wrong with it.
         why: String,
     },
+    /// What the guest wrote to its disk leads elsewhere.
+    #[error("{snapshot}: what its guest wrote to the disk cannot be used: {why}")]
+    Overlay {
+        /// The image.
+        snapshot: String,
+        /// What is wrong with it.
+        why: String,
+    },
     /// It was booted from another disk.
     #[error(
         "{snapshot} was saved with the disk {expected} ({disk_name}), and {disk} is the disk {found}: give the \

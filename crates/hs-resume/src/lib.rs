@@ -11,6 +11,7 @@
 //! The memory comes first because QEMU 7.2 maps a file from its beginning only.
 //!
 //! - [`description`]: what a snapshot says of itself, and what it must be resumed with.
+//! - [`overlay`]: what the part with the guest's writes may not name.
 //! - [`save`]: makes one from a guest that has stopped.
 //! - [`resume`]: lets a guest go on from one.
 //! - [`record`]: records which pages that touches.
@@ -21,6 +22,7 @@ pub mod description;
 mod error;
 mod faults;
 mod memory;
+pub mod overlay;
 pub mod record;
 pub mod resume;
 pub mod save;

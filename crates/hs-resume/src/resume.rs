@@ -42,7 +42,10 @@ use rustix::fs::MemfdFlags;
 use crate::ResumeError;
 use crate::description::{Description, Part};
 use crate::memory::ShownMemory;
+use crate::overlay;
 
+/// The state of devices is copied in pieces of this size; usually it is one.
+const STATE_PIECE_BYTES: u64 = 1 << 20;
 /// What QEMU says of a machine that it does not have.
 const UNKNOWN_MACHINE: &str = "unsupported machine type";
 
@@ -132,6 +135,7 @@ pub fn resume(spec: &ResumeSpec) -> anyhow::Result<Outcome> {
         };
         disk.check(spec, &description)?;
         memory.use_base(disk.shown.disk())?;
+        check_overlay(&memory, &description)?;
         if spec.warm {
             boot::read_whole(&memory.file)?;
             began = Instant::now();
@@ -257,6 +261,17 @@ fn describe(memory: &ShownMemory, wants_network: bool) -> anyhow::Result<Descrip
     Ok(description)
 }
 
+/// Refuses an overlay that names other files, before QEMU looks at it.
+fn check_overlay(memory: &ShownMemory, description: &Description) -> anyhow::Result<()> {
+    let Part { offset, bytes } = description.overlay;
+    let mut head = vec![0; to_usize(bytes.min(overlay::HEAD_BYTES))];
+    memory
+        .read_at(offset, &mut head)
+        .with_context(|| format!("read what the guest of {} wrote to its disk", memory.name))?;
+    overlay::check(&head, description.disk_bytes)
+        .map_err(|why| ResumeError::Overlay { snapshot: memory.name.clone(), why }.into())
+}
+
 /// What executes the guest, if it is here.
 fn accelerator(description: &Description, snapshot: &str) -> Result<Accelerator, ResumeError> {
     let refused = |why: String| ResumeError::NoAccelerator {
@@ -283,11 +298,16 @@ fn load_devices(monitor: &mut Monitor, state: &File, spec: &ResumeSpec) -> Resul
 /// The state of the devices, as a file that QEMU reads.
 fn state_of(memory: &ShownMemory, part: Part) -> Result<File, GuestError> {
     let failed = |source| GuestError::Monitor { action: "read the state of devices for", source };
-    let mut bytes = vec![0; to_usize(part.bytes)];
-    memory.read_at(part.offset, &mut bytes).map_err(failed)?;
     let descriptor = rustix::fs::memfd_create("headstart-state", MemfdFlags::CLOEXEC);
     let mut file = File::from(descriptor.map_err(|errno| failed(errno.into()))?);
-    file.write_all(&bytes).map_err(failed)?;
+    let mut piece = vec![0; to_usize(part.bytes.min(STATE_PIECE_BYTES))];
+    let mut at = 0;
+    while at < part.bytes {
+        let piece = &mut piece[..to_usize((part.bytes - at).min(STATE_PIECE_BYTES))];
+        memory.read_at(part.offset + at, piece).map_err(failed)?;
+        file.write_all(piece).map_err(failed)?;
+        at += piece.len() as u64;
+    }
     rustix::fs::seek(&file, rustix::fs::SeekFrom::Start(0)).map_err(|errno| failed(errno.into()))?;
     Ok(file)
 }
@@ -321,6 +341,11 @@ impl OpenDisk {
                 disk: self.source.display().to_string(),
                 found,
             });
+        }
+        let (named, there) = (description.disk_bytes, self.shown.disk().image().disk_bytes());
+        if named != there {
+            let why = format!("it names a disk of {named} bytes, and {} has {there}", self.source.display());
+            return Err(ResumeError::Description { snapshot: spec.snapshot.display().to_string(), why });
         }
         Ok(())
     }

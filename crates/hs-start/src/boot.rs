@@ -72,7 +72,7 @@ pub use self::nbd_disk::NbdDisk;
 use self::own_recording::OwnRecording;
 use self::qemu::OnQemu;
 pub use self::qemu::{KernelOf, QemuSpec};
-pub use self::saving::{SaveGuest, SavedParts, empty_overlay};
+pub use self::saving::{STATE_BYTES, SaveGuest, SavedParts, empty_overlay};
 
 /// Memory that User-mode Linux needs in the same place beside the guest's memory; an upper bound.
 const MEMORY_SLACK_BYTES: u64 = 16 << 20;

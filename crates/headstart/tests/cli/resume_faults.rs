@@ -11,7 +11,7 @@ use crate::boots::assert_nothing_is_in_tmp;
 use crate::faulty_server::{FaultyServer, Identity};
 use crate::mounts::umount;
 use crate::resumes::{ASK, exported, resume, saved};
-use crate::scene::{Running, Scene, headstart, mount, run, wait_until};
+use crate::scene::{Running, Scene, headstart, machine_has, mount, run, wait_until};
 use crate::service::server_of;
 use crate::supervised::kill;
 
@@ -20,6 +20,14 @@ fn description(file: &fs::File, at: u64) -> Value {
     file.read_exact_at(&mut block, at).expect("read");
     let length = u32::from_le_bytes(block[8..12].try_into().expect("four")) as usize;
     serde_json::from_slice(&block[12..12 + length]).expect("JSON")
+}
+
+/// The last block of a snapshot.
+fn described(json: &Value) -> Vec<u8> {
+    let text = json.to_string();
+    let mut block = [b"HSRESUME", &(text.len() as u32).to_le_bytes()[..], text.as_bytes()].concat();
+    block.resize(BLOCK_BYTES as usize, 0);
+    block
 }
 
 /// An image of that disk whose bytes are stored as they are.
@@ -73,6 +81,47 @@ fn a_changed_overlay_is_not_believed() {
     scene.wait_until_clean();
 }
 
+/// Snapshots that a stranger made, each refused before memory is asked for or QEMU starts.
+#[test]
+fn what_a_snapshot_claims_costs_nothing() {
+    if !machine_has(&["/usr/bin/qemu-system-x86_64"]) {
+        return;
+    }
+    let scene = Scene::new();
+    let disk = scene.image("guest.hsi", 100, 5);
+    let digest = run(["inspect", "--json", &scene.arg("guest.hsi")]).ok().json()["disk_digest"].clone();
+    // A header of qcow2: version, clusters of 2^16 bytes, a disk of 2^20, features, where it ends.
+    let mut overlay = [b"QFI\xfb\0\0\0\x03".to_vec(), vec![0; 8184]].concat();
+    overlay[23] = 16;
+    overlay[24..32].copy_from_slice(&(disk.len() as u64).to_be_bytes());
+    overlay[103] = 104;
+    let mut elsewhere = overlay.clone();
+    elsewhere[79] = 4;
+    let usual = (4096, disk.len() as u64, &overlay);
+    for (state_bytes, disk_bytes, overlay, word) in [
+        (1 << 40, usual.1, usual.2, "state of its devices has 1 TiB"),
+        (4 << 30, usual.1, usual.2, "state of its devices has 4 GiB"),
+        (usual.0, 1 << 63, usual.2, "its disk has"),
+        (usual.0, 1 << 55, usual.2, "its disk has"),
+        (usual.0, usual.1 + 4096, usual.2, "it names a disk of"),
+        (usual.0, usual.1, &elsewhere, "incompatible features: expected 0, found 4"),
+    ] {
+        let (memory_bytes, overlay_at) = (1_u64 << 20, (1 << 20) + state_bytes);
+        let json = serde_json::json!({
+            "format": 3, "disk_digest": digest, "disk_bytes": disk_bytes, "disk_name": "guest.hsi",
+            "qemu": "7.2.22", "machine": "pc-i440fx-7.2", "cpu": "qemu64", "accelerator": "tcg",
+            "memory_bytes": memory_bytes, "state": { "offset": memory_bytes, "bytes": state_bytes },
+            "overlay": { "offset": overlay_at, "bytes": overlay.len() },
+        });
+        let file = fs::File::create(scene.path("forged.raw")).expect("made");
+        file.write_all_at(overlay, overlay_at).expect("written");
+        file.write_all_at(&described(&json), overlay_at + overlay.len() as u64).expect("written");
+        let flags = ["--disk", &scene.arg("guest.hsi"), "--ready", "never"];
+        resume(&scene, &scene.arg("forged.raw"), &flags).fails(1, &["forged.raw", word]);
+    }
+    scene.wait_until_clean();
+}
+
 #[test]
 fn too_little_memory_is_said_before_anything_runs() {
     let Some(scene) = saved() else { return };
@@ -85,14 +134,9 @@ fn too_little_memory_is_said_before_anything_runs() {
     json["memory_bytes"] = memory.into();
     json["state"] = serde_json::json!({ "offset": memory, "bytes": 4096 });
     json["overlay"] = serde_json::json!({ "offset": memory + 4096, "bytes": 4096 });
-    let text = json.to_string();
-    let mut block = b"HSRESUME".to_vec();
-    block.extend((text.len() as u32).to_le_bytes());
-    block.extend(text.bytes());
-    block.resize(BLOCK_BYTES as usize, 0);
     let large = fs::File::create(scene.path("large.raw")).expect("made");
     large.write_all_at(&[1; 8192], memory).expect("written");
-    large.write_all_at(&block, memory + 8192).expect("written");
+    large.write_all_at(&described(&json), memory + 8192).expect("written");
     run(["build", "--force", &scene.arg("large.raw"), "-o", &scene.arg("large.hsi")]).ok();
     let ran = resume(&scene, &scene.arg("large.hsi"), &ASK);
     ran.fails(1, &["of memory, and this machine has", "to spare"]);

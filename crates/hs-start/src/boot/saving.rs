@@ -21,8 +21,8 @@ use super::{BootSpec, mount_memory};
 
 /// How long QEMU may take for one step of saving: all that it writes is in memory.
 const PATIENCE: Duration = Duration::from_secs(60);
-/// Room for the state of devices beside the guest's memory and what it wrote: it has less than 1 MiB.
-const STATE_BYTES: u64 = 64 << 20;
+/// The most that the state of a guest's devices may have: it has less than 1 MiB.
+pub const STATE_BYTES: u64 = 64 << 20;
 /// Bytes of a cluster of the overlay.
 const CLUSTER: u64 = 64 << 10;
 /// What one table of the second level covers.
