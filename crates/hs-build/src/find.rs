@@ -1,17 +1,17 @@
 //! Finding blocks in an image by what they hold.
 
-use std::collections::{HashMap, HashSet};
+use std::collections::HashSet;
 
 use hs_format::Decompressor;
 use hs_image::{Image, ImageError, Progress};
-use hs_trace::{BlockDigest, Places, Profile};
-use hs_units::{BLOCK_BYTES, Lba, to_usize};
+use hs_trace::{BlockDigest, Places, Profile, RecordedBlocks};
+use hs_units::{BLOCK_BYTES, BlockRange, Lba, to_usize};
 
 /// Addresses remembered of one block; a block that is everywhere says nothing of where it belongs.
 const MAX_PLACES: usize = 64;
 
 /// Where the disk of `image` has the blocks that `profile` recorded on another one: one pass over the disk,
-/// and memory for the profile's blocks alone.
+/// and memory for the profile's runs and for what its blocks hold, each once.
 ///
 /// # Errors
 /// When a window cannot be read or is damaged.
@@ -20,8 +20,7 @@ pub fn find_blocks(
     profile: &Profile,
     progress: &dyn Fn(Progress),
 ) -> Result<Places, ImageError> {
-    let recorded: HashMap<Lba, BlockDigest> =
-        profile.first_access().into_iter().zip(profile.digests.iter().copied()).collect();
+    let recorded = RecordedBlocks::new(profile);
     let wanted: HashSet<BlockDigest> = profile.digests.iter().copied().collect();
     let zeroes = BlockDigest::of(&[]);
     let mut places = Places::default();
@@ -40,8 +39,8 @@ pub fn find_blocks(
             if !wanted.contains(&digest) {
                 continue;
             }
-            if recorded.get(&at) == Some(&digest) {
-                places.same.insert(at);
+            if recorded.digest(at) == Some(digest) {
+                places.same.insert(BlockRange::new(at, 1), |_| {});
             }
             let elsewhere = places.elsewhere.entry(digest).or_default();
             if elsewhere.len() < MAX_PLACES {

@@ -3,7 +3,7 @@
 //! The cold region is copied byte for byte: its offsets are relative to its own start, so nothing
 //! in it changes. Only the hot blocks are compressed, once more, in the order of the plan.
 
-use std::collections::{BTreeMap, HashMap};
+use std::collections::BTreeMap;
 use std::fs::File;
 use std::num::NonZeroUsize;
 use std::ops::ControlFlow;
@@ -17,7 +17,7 @@ use hs_format::{
     ChunkRef, Codec, Compressor, Hint, Hints, HotIndex, HotIndexBuilder, HotSegment, Superblock,
 };
 use hs_layout::{LayoutOptions, LayoutPlan, Placement, PlacementCosts, PlannedChunk, plan};
-use hs_trace::{BlockDigest, Profile};
+use hs_trace::{BlockDigest, Profile, RecordedBlocks};
 use hs_units::{BLOCK_BYTES, Digest, Lba, Nanos, to_u32, to_usize};
 
 use hs_image::{Blocks, Image, Progress, SUPERBLOCK_BYTES};
@@ -204,7 +204,7 @@ fn write_hot(
     let table_bytes = placeholder_index(plan, image, &name)?.encode().len() + hints.encode().len();
     output.seek(start + table_bytes as u64)?;
     let mut index = HotIndexBuilder::new();
-    let recorded = recorded_digests(profiles);
+    let recorded: Vec<_> = profiles.iter().map(RecordedBlocks::new).collect();
     let mut done_blocks = 0;
     pack_in_order(image, plan, &recorded, options, &mut |chunk, stored, planned| {
         output.write(stored)?;
@@ -256,15 +256,6 @@ fn placeholder_index(plan: &LayoutPlan, image: &Image, name: &Path) -> Result<Ho
     index.finish(image.superblock().disk_blocks()).map_err(format_error(name))
 }
 
-/// What each profile says that a block's content was.
-fn recorded_digests(profiles: &[Profile]) -> HashMap<Lba, BlockDigest> {
-    let pairs = |profile: &Profile| {
-        let blocks = profile.first_access();
-        blocks.into_iter().zip(profile.digests.clone()).collect::<Vec<_>>()
-    };
-    profiles.iter().flat_map(pairs).collect()
-}
-
 struct Gathered {
     number: usize,
     raw: Vec<u8>,
@@ -282,7 +273,7 @@ type WriteChunk<'a> = dyn FnMut(ChunkRef, &[u8], &PlannedChunk) -> Result<(), Bu
 fn pack_in_order(
     image: &Image,
     plan: &LayoutPlan,
-    recorded: &HashMap<Lba, BlockDigest>,
+    recorded: &[RecordedBlocks<'_>],
     options: &OptimizeOptions,
     sink: &mut WriteChunk<'_>,
 ) -> Result<(), BuildError> {
@@ -318,7 +309,7 @@ fn pack_in_order(
 fn gather_chunks(
     image: &Image,
     plan: &LayoutPlan,
-    recorded: &HashMap<Lba, BlockDigest>,
+    recorded: &[RecordedBlocks<'_>],
     out: &Sender<Gathered>,
 ) -> Result<(), BuildError> {
     let mut windows = Blocks::new(image);
@@ -326,8 +317,8 @@ fn gather_chunks(
         let mut raw = Vec::with_capacity(to_usize(chunk.blocks() * BLOCK_BYTES));
         for lba in chunk.extents.iter().flat_map(|extent| extent.blocks()) {
             let block = windows.block(lba)?;
-            if let Some(expected) = recorded.get(&lba) {
-                check_block(lba, *expected, block)?;
+            for expected in recorded.iter().filter_map(|recorded| recorded.digest(lba)) {
+                check_block(lba, expected, block)?;
             }
             raw.extend_from_slice(block);
         }

@@ -22,7 +22,7 @@ use serde_json::{Value, json};
 
 use self::layouts::OnMedium;
 use hs_output::show;
-use hs_start::open::{open_image, read_profile};
+use hs_start::open::{open_image, read_profile, read_profile_head};
 
 /// What a row is of.
 #[derive(Clone, Copy)]
@@ -203,15 +203,16 @@ fn known(args: &Question) -> anyhow::Result<Known> {
         .with_context(|| format!("read {}", args.input.display()))?;
     let (image, profile) = match (&args.profile, is_profile) {
         (None, true) => (None, read_profile(&args.input)?),
-        (Some(path), false) => (Some(open_image(&args.input)?), read_profile(path)?),
+        (Some(path), false) => {
+            let image = open_image(&args.input)?;
+            read_profile_head(path)?.check_disk(image.disk_digest(), image.disk_bytes())?;
+            (Some(image), read_profile(path)?)
+        }
         (Some(_), true) => {
             bail!("{} is a profile already: give the image, or no --profile", args.input.display())
         }
         (None, false) => bail!("an image does not say when its blocks are needed: give --profile"),
     };
-    if let Some(image) = &image {
-        profile.check_disk(image.disk_digest(), image.disk_bytes())?;
-    }
     if profile.reads.is_empty() {
         bail!("the profile has no reads");
     }
@@ -278,7 +279,7 @@ fn on_medium(args: &Question, known: &Known, layout: Layout) -> anyhow::Result<O
     }
     let found = match &known.image {
         Some(image) => layouts::of_image(image)?,
-        None => layouts::of_ratio(known.profile.disk_bytes, f64::from(args.ratio) / 100.0),
+        None => layouts::of_ratio(known.profile.disk_bytes, f64::from(args.ratio) / 100.0)?,
     };
     Ok(Some(match (layout, found.layout.hot.is_empty()) {
         (Layout::Unoptimised, false) => found.without_hot(),

@@ -36,7 +36,7 @@ fn main() -> Result<(), Box<dyn std::error::Error>> {
         files: (0..DISK_BLOCKS / FILE_BLOCKS).map(file_of).collect(),
         ..Profile::default()
     };
-    // A profile names 8 million distinct blocks at most: reads beyond that are of one block.
+    // A profile names 4 million distinct blocks at most: reads beyond that are of one block.
     if profile.distinct_blocks() > hs_trace::limits::MAX_DIGESTS {
         profile.reads.iter_mut().for_each(|read| read.blocks.count = 1);
     }

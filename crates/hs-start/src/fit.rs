@@ -5,7 +5,8 @@ use std::path::PathBuf;
 use crate::progress;
 use anyhow::bail;
 use hs_image::Image;
-use hs_trace::Profile;
+use hs_trace::{Profile, ProfileHead};
+use hs_units::BLOCK_BYTES;
 use serde::Serialize;
 
 use hs_output::show::{self, Bar};
@@ -36,6 +37,27 @@ impl Fitted {
             self.files,
         ));
     }
+}
+
+/// Refuses profiles with so many blocks that a disk of `disk_bytes` has less than `min_match` per cent of
+/// them, whatever they hold: before they are read, which takes memory for all that they claim.
+pub fn check_fit(
+    paths: &[PathBuf],
+    heads: &[ProfileHead],
+    disk_bytes: u64,
+    min_match: u8,
+) -> anyhow::Result<()> {
+    let disk_blocks = disk_bytes.div_ceil(BLOCK_BYTES);
+    for (path, ProfileHead { blocks, .. }) in paths.iter().zip(heads) {
+        if u128::from(disk_blocks) * 100 < u128::from(*blocks) * u128::from(min_match) {
+            bail!(
+                "{} was recorded on another disk: it has {blocks} blocks, and this disk has {disk_blocks} in all, \
+                 less than the {min_match}% that --min-match asks for",
+                path.display()
+            );
+        }
+    }
+    Ok(())
 }
 
 /// Maps the blocks of profiles of another disk to equal blocks of `image`, as far as it has them. Prints the

@@ -13,7 +13,7 @@ use hs_image::Image;
 use hs_output::own_folders::OwnFolders;
 use hs_output::whole_file::write_private;
 use hs_serve::ServedDisk;
-use hs_trace::Profile;
+use hs_trace::{Profile, ProfileHead};
 
 /// So many digits of its digest stand for a command in the name of its profile.
 const COMMAND_DIGITS: usize = 16;
@@ -121,9 +121,10 @@ fn read(path: &Path, image: &Image) -> anyhow::Result<Option<Profile>> {
     if bytes.len() as u64 > MOST_PROFILE_BYTES {
         bail!("the file is too large for a learned profile");
     }
-    let profile = Profile::decode(&bytes).context("this is not a usable profile")?;
-    profile.check_disk(image.disk_digest(), image.disk_bytes())?;
-    Ok(Some(profile))
+    let context = "this is not a usable profile";
+    let head = ProfileHead::decode(&bytes).context(context)?;
+    head.check_disk(image.disk_digest(), image.disk_bytes())?;
+    Ok(Some(Profile::decode(&bytes).context(context)?))
 }
 
 #[cfg(test)]

@@ -1,13 +1,13 @@
 //! Opens images and profiles for commands.
 
 use std::fs::File;
-use std::io::Read;
+use std::io::{Read, Seek};
 use std::path::{Path, PathBuf};
 
 use anyhow::{Context, bail};
 use hs_device::Medium;
 use hs_image::{FileKind, Image};
-use hs_trace::Profile;
+use hs_trace::{Profile, ProfileHead, limits};
 
 use crate::base;
 use crate::channel;
@@ -29,13 +29,33 @@ pub fn open_image(image: impl Into<ImageSource>) -> anyhow::Result<Image> {
 
 /// Reads the profile at `path`.
 pub fn read_profile(path: &Path) -> anyhow::Result<Profile> {
-    let file = File::open(path).with_context(|| format!("read {}", path.display()))?;
-    let kind = file_kind(&file).with_context(|| format!("read {}", path.display()))?;
+    // No more than a profile has.
+    let bytes = profile_bytes(path, limits::MAX_FILE_BYTES + 1)?;
+    Profile::decode(&bytes).with_context(|| format!("{} is not a usable profile", path.display()))
+}
+
+/// Reads what the profile at `path` is of.
+pub fn read_profile_head(path: &Path) -> anyhow::Result<ProfileHead> {
+    let bytes = profile_bytes(path, ProfileHead::BYTES as u64)?;
+    ProfileHead::decode(&bytes).with_context(|| format!("{} is not a usable profile", path.display()))
+}
+
+/// Reads what several profiles are of.
+pub fn read_profile_heads(paths: &[PathBuf]) -> anyhow::Result<Vec<ProfileHead>> {
+    paths.iter().map(|path| read_profile_head(path)).collect()
+}
+
+/// The first bytes of a profile.
+fn profile_bytes(path: &Path, most: u64) -> anyhow::Result<Vec<u8>> {
+    let context = || format!("read {}", path.display());
+    let mut file = File::open(path).with_context(context)?;
+    let kind = file_kind(&file).with_context(context)?;
     if kind != FileKind::Profile {
         bail!("{}: this is {kind}, not a profile: `headstart profile` records one", path.display());
     }
-    let bytes = std::fs::read(path).with_context(|| format!("read {}", path.display()))?;
-    Profile::decode(&bytes).with_context(|| format!("{} is not a usable profile", path.display()))
+    let mut bytes = Vec::new();
+    file.rewind().and_then(|()| file.take(most).read_to_end(&mut bytes)).with_context(context)?;
+    Ok(bytes)
 }
 
 /// The kind of a file by its first bytes.

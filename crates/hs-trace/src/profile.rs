@@ -3,7 +3,7 @@
 use hs_units::{BLOCK_BYTES, BlockRange, Digest, Lba, Nanos};
 
 use crate::error::{FileFault, Limit, ReadFault, TraceError};
-use crate::{BlockSet, limits};
+use crate::{BlockSet, ProfileHead, limits};
 
 /// Kernel read-ahead on the device that was recorded.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
@@ -182,13 +182,7 @@ impl Profile {
     /// [`TraceError::WrongDisk`] when it was another, [`TraceError::WrongDiskSize`] when only the
     /// size differs.
     pub fn check_disk(&self, digest: Digest, bytes: u64) -> Result<(), TraceError> {
-        if self.disk_digest != digest {
-            return Err(TraceError::WrongDisk { expected: self.disk_digest, found: digest });
-        }
-        if self.disk_bytes != bytes {
-            return Err(TraceError::WrongDiskSize { expected: self.disk_bytes, found: bytes });
-        }
-        Ok(())
+        ProfileHead::from(self).check_disk(digest, bytes)
     }
 
     /// Checks the rules between the fields and the [`limits`]: reads sorted by arrival, not empty

@@ -1,16 +1,16 @@
 //! Carries a profile over to another disk, by the contents of its blocks.
 
-use std::collections::{HashMap, HashSet};
+use std::collections::HashMap;
 
 use hs_units::{BLOCK_BYTES, BlockRange, Digest, Lba};
 
-use crate::{BlockDigest, BlockSet, FileMap, FileRun, FileUse, Profile, Read};
+use crate::{BlockDigest, BlockSet, FileMap, FileRun, FileUse, Profile, Read, RecordedBlocks};
 
 /// Where the blocks of a profile lie on another disk.
 #[derive(Clone, Debug, Default)]
 pub struct Places {
     /// Addresses at which both disks hold the same block.
-    pub same: HashSet<Lba>,
+    pub same: BlockSet,
     /// Addresses of each block on the other disk, ascending; of many only some.
     pub elsewhere: HashMap<BlockDigest, Vec<Lba>>,
 }
@@ -59,26 +59,8 @@ impl Profile {
         places: &Places,
         files: &HashMap<&str, FoundFile>,
     ) -> Remapped {
-        let zeroes = BlockDigest::of(&[]);
         let disk_blocks = disk_bytes.div_ceil(BLOCK_BYTES);
-        let mut found: HashMap<Lba, (Lba, BlockDigest)> = HashMap::with_capacity(self.digests.len());
-        let mut moved = 0;
-        let mut last: Option<(Lba, Lba)> = None;
-        for (old, digest) in self.first_access().into_iter().zip(&self.digests) {
-            let new = if places.same.contains(&old) {
-                Some(old)
-            } else {
-                let expected = last.map_or(old.0, |(old_last, new_last)| {
-                    new_last.0.saturating_add(old.0).saturating_sub(old_last.0)
-                });
-                let candidates = places.elsewhere.get(digest).filter(|_| *digest != zeroes);
-                candidates.and_then(|all| all.iter().min_by_key(|lba| lba.0.abs_diff(expected))).copied()
-            };
-            let Some(new) = new.filter(|new| new.0 < disk_blocks) else { continue };
-            moved += u64::from(new != old);
-            last = Some((old, new));
-            found.insert(old, (new, *digest));
-        }
+        let found = FoundBlocks::new(self, places, disk_blocks);
         let mut metadata =
             Metadata { owners: FileMap::new(&self.files), files: files.clone(), added: HashMap::new() };
         let mut seen = BlockSet::new();
@@ -99,16 +81,65 @@ impl Profile {
             files: self.files.iter().filter_map(|file| remap_file(file, &found, files)).collect(),
             ..*self
         };
-        let digests: HashMap<Lba, BlockDigest> = found.values().copied().chain(metadata.added).collect();
-        profile.digests = profile.first_access().iter().map(|lba| digests[lba]).collect();
+        let recorded = RecordedBlocks::new(self);
+        let digest_of = |lba: Lba| {
+            let other = metadata.added.get(&lba).or_else(|| found.moved_digests.get(&lba)).copied();
+            other.or_else(|| recorded.digest(lba)).expect("its reads are of blocks that were found")
+        };
+        let blocks = profile.first_access_runs().into_iter().flat_map(BlockRange::blocks);
+        profile.digests = blocks.map(digest_of).collect();
         Remapped {
             blocks: self.digests.len() as u64,
-            matched: found.len() as u64,
-            moved,
+            matched: found.matched,
+            moved: found.moved.len() as u64,
             files: self.files.len() as u64,
             matched_files: profile.files.len() as u64,
             profile,
         }
+    }
+}
+
+/// Where the blocks of a profile were found. Memory follows those that moved: the others are runs.
+struct FoundBlocks<'a> {
+    same: &'a BlockSet,
+    disk_blocks: u64,
+    moved: HashMap<Lba, Lba>,
+    /// By the new addresses.
+    moved_digests: HashMap<Lba, BlockDigest>,
+    matched: u64,
+}
+
+impl<'a> FoundBlocks<'a> {
+    fn new(profile: &Profile, places: &'a Places, disk_blocks: u64) -> Self {
+        let (moved, moved_digests) = (HashMap::new(), HashMap::new());
+        let mut found = Self { same: &places.same, disk_blocks, moved, moved_digests, matched: 0 };
+        let zeroes = BlockDigest::of(&[]);
+        let mut last: Option<(Lba, Lba)> = None;
+        let blocks = profile.first_access_runs().into_iter().flat_map(BlockRange::blocks);
+        for (old, digest) in blocks.zip(&profile.digests) {
+            let new = if let Some(same) = found.place(old) {
+                same
+            } else {
+                let expected = last.map_or(old.0, |(old_last, new_last)| {
+                    new_last.0.saturating_add(old.0).saturating_sub(old_last.0)
+                });
+                let candidates = places.elsewhere.get(digest).filter(|_| *digest != zeroes);
+                let nearest =
+                    candidates.and_then(|all| all.iter().min_by_key(|lba| lba.0.abs_diff(expected)));
+                let Some(&new) = nearest.filter(|new| new.0 < disk_blocks) else { continue };
+                found.moved.insert(old, new);
+                found.moved_digests.insert(new, *digest);
+                new
+            };
+            found.matched += 1;
+            last = Some((old, new));
+        }
+        found
+    }
+
+    fn place(&self, old: Lba) -> Option<Lba> {
+        let is_same = old.0 < self.disk_blocks && self.same.contains(old);
+        if is_same { Some(old) } else { self.moved.get(&old).copied() }
     }
 }
 
@@ -136,13 +167,13 @@ impl Metadata<'_> {
 }
 
 /// Adds what was found of `run`, which `read` was the first to read.
-fn remap_run(read: &Read, run: BlockRange, found: &HashMap<Lba, (Lba, BlockDigest)>, reads: &mut Vec<Read>) {
+fn remap_run(read: &Read, run: BlockRange, found: &FoundBlocks<'_>, reads: &mut Vec<Read>) {
     let mut piece: Option<BlockRange> = None;
-    for (lba, _) in run.blocks().filter_map(|old| found.get(&old)) {
+    for lba in run.blocks().filter_map(|old| found.place(old)) {
         match &mut piece {
-            Some(piece) if piece.end() == *lba => piece.count += 1,
+            Some(piece) if piece.end() == lba => piece.count += 1,
             _ => {
-                let whole = piece.replace(BlockRange::new(*lba, 1));
+                let whole = piece.replace(BlockRange::new(lba, 1));
                 reads.extend(whole.map(|blocks| Read { blocks, ..*read }));
             }
         }
@@ -151,21 +182,17 @@ fn remap_run(read: &Read, run: BlockRange, found: &HashMap<Lba, (Lba, BlockDiges
 }
 
 /// The file as the other disk has it: the pages whose blocks were found there, under its inode number there.
-fn remap_file(
-    file: &FileUse,
-    found: &HashMap<Lba, (Lba, BlockDigest)>,
-    files: &HashMap<&str, FoundFile>,
-) -> Option<FileUse> {
+fn remap_file(file: &FileUse, found: &FoundBlocks<'_>, files: &HashMap<&str, FoundFile>) -> Option<FileUse> {
     let inode = files.get(file.path.as_str())?.inode;
     let mut runs: Vec<FileRun> = Vec::new();
     for run in &file.runs {
         for (page, old) in (run.page..).zip(run.blocks.blocks()) {
-            let Some((new, _)) = found.get(&old) else { continue };
+            let Some(new) = found.place(old) else { continue };
             match runs.last_mut() {
-                Some(last) if last.blocks.end() == *new && last.page + last.blocks.count == page => {
+                Some(last) if last.blocks.end() == new && last.page + last.blocks.count == page => {
                     last.blocks.count += 1;
                 }
-                _ => runs.push(FileRun { page, blocks: BlockRange::new(*new, 1) }),
+                _ => runs.push(FileRun { page, blocks: BlockRange::new(new, 1) }),
             }
         }
     }
@@ -201,7 +228,7 @@ mod tests {
     fn places(same: &[u64], elsewhere: &[(u8, &[u64])]) -> Places {
         let lbas = |all: &[u64]| all.iter().map(|lba| Lba(*lba)).collect::<Vec<_>>();
         Places {
-            same: lbas(same).into_iter().collect(),
+            same: same.iter().map(|lba| BlockRange::new(Lba(*lba), 1)).collect(),
             elsewhere: elsewhere.iter().map(|(content, all)| (block(*content), lbas(all))).collect(),
         }
     }

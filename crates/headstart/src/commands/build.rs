@@ -17,9 +17,9 @@ use super::source::refuse_no_disk;
 use crate::cli::Build;
 use hs_output::show::{self, Bar};
 use hs_output::whole_file::check_output;
-use hs_start::fit::{Fitted, fit};
+use hs_start::fit::{Fitted, check_fit, fit};
 use hs_start::image::{ImageSource, RemoteOptions};
-use hs_start::open::{open_image, read_profiles};
+use hs_start::open::{open_image, read_profile_heads, read_profiles};
 
 /// The result of a build, as text and as JSON.
 #[derive(Serialize)]
@@ -48,7 +48,7 @@ struct Built {
 /// Builds an image.
 pub(crate) fn run(args: &Build, quiet: bool) -> anyhow::Result<()> {
     check_output(&args.output)?;
-    let profiles = read_profiles(&args.profiles)?;
+    let heads = read_profile_heads(&args.profiles)?;
     let bar = Bar::new(quiet);
     let options = SourceOptions {
         free_bytes: args.free.0,
@@ -58,6 +58,8 @@ pub(crate) fn run(args: &Build, quiet: bool) -> anyhow::Result<()> {
     };
     let source = Source::open(&args.source, &options, &|progress| progress::of_source(&bar, progress))?;
     refuse_no_disk(&source, &args.source, args.force)?;
+    check_fit(&args.profiles, &heads, source.bytes(), args.use_of.min_match)?;
+    let profiles = read_profiles(&args.profiles)?;
     let mut build = BuildOptions { window_bytes: args.window.0, ..BuildOptions::default() };
     (build.codec, build.level) = (args.codec.codec, args.codec.level);
     build.threads = args.threads.unwrap_or(build.threads);

@@ -16,7 +16,7 @@ use serde_json::{Map, Value, json};
 use crate::cli::Inspect;
 use hs_output::show;
 use hs_start::image::ImageSource;
-use hs_start::open::{file_kind, open_image, read_profile};
+use hs_start::open::{file_kind, open_image, read_profile, read_profile_head};
 
 /// Prints the contents of a file.
 pub(crate) fn run(args: &Inspect) -> anyhow::Result<()> {
@@ -49,6 +49,11 @@ pub(crate) fn run(args: &Inspect) -> anyhow::Result<()> {
 }
 
 fn profile(args: &Inspect, path: &Path) -> anyhow::Result<()> {
+    if let Some(image) = &args.layers {
+        let image = open_image(image.as_path())?;
+        read_profile_head(path)?.check_disk(image.disk_digest(), image.disk_bytes())?;
+        return layers::run(&read_profile(path)?, &image, args.json);
+    }
     let profile = read_profile(path)?;
     if args.csv {
         let mut out = std::io::BufWriter::new(std::io::stdout().lock());
@@ -57,9 +62,6 @@ fn profile(args: &Inspect, path: &Path) -> anyhow::Result<()> {
             Err(error) if error.kind() == std::io::ErrorKind::BrokenPipe => Ok(()),
             written => written.context("write standard output"),
         };
-    }
-    if let Some(image) = &args.layers {
-        return layers::run(&profile, &open_image(image.as_path())?, args.json);
     }
     let read_ahead = match profile.read_ahead {
         ReadAhead::Off => "off".to_owned(),

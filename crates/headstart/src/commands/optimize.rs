@@ -16,8 +16,8 @@ use crate::cli::Optimize;
 use hs_output::show::{self, Bar};
 use hs_output::whole_file::check_output;
 use hs_start::channel;
-use hs_start::fit::{Fitted, fit};
-use hs_start::open::{open_image, read_profiles};
+use hs_start::fit::{Fitted, check_fit, fit};
+use hs_start::open::{open_image, read_profile_heads, read_profiles};
 
 #[derive(Serialize)]
 struct Optimized {
@@ -126,9 +126,11 @@ impl Compared {
 /// Adds a hot region.
 pub(crate) fn run(args: &Optimize, quiet: bool) -> anyhow::Result<()> {
     check_output(&args.output)?;
-    let mut profiles = read_profiles(&args.profiles)?;
+    let heads = read_profile_heads(&args.profiles)?;
     let location = channel::resolve(&args.image)?;
     let image = open_image(&location)?;
+    check_fit(&args.profiles, &heads, image.disk_bytes(), args.use_of.min_match)?;
+    let mut profiles = read_profiles(&args.profiles)?;
     let fitted = fit(&image, &args.profiles, &mut profiles, args.use_of.min_match, quiet)?;
     let mut options =
         OptimizeOptions { codec: args.codec.codec, level: args.codec.level, ..OptimizeOptions::default() };

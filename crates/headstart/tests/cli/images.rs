@@ -164,6 +164,28 @@ fn a_profile_of_a_similar_disk_is_used_for_what_the_disk_has_of_it() {
     assert!(said.contains("was recorded on another disk"), "{said}");
 }
 
+/// What a profile of a few KiB claims is refused by its header, before its reads take memory.
+#[test]
+fn a_profile_of_a_much_larger_disk_is_refused_by_its_header() {
+    let scene = Scene::new();
+    scene.image("cold.hsi", 100, 11);
+    let read = Read { at: Nanos(0), blocks: BlockRange::new(Lba(0), 201), cost: Nanos(0) };
+    let digests = vec![BlockDigest::default(); 201];
+    let profile = Profile { disk_bytes: 201 * 4096, reads: vec![read], digests, ..Profile::default() };
+    let mut bytes = profile.encode().expect("a good profile");
+    // The body is not what its digest says, which only reading it shows.
+    *bytes.last_mut().expect("a byte") ^= 1;
+    fs::write(scene.path("large.hsp"), bytes).expect("written");
+    let (cold, hot, raw, large) =
+        (scene.arg("cold.hsi"), scene.arg("hot.hsi"), scene.arg("disk.raw"), scene.arg("large.hsp"));
+    let words = ["another disk", "it has 201 blocks, and this disk has 100", "50%", "--min-match"];
+    run(["optimize", &cold, "-p", &large, "-o", &hot]).fails(1, &words);
+    run(["build", "--force", &raw, "-p", &large, "-o", &hot]).fails(1, &words);
+    run(["inspect", &large, "--layers", &cold]).fails(1, &["recorded on disk"]);
+    run(["optimize", &cold, "-p", &large, "-o", &hot, "--min-match", "49"])
+        .fails(1, &["not a usable profile"]);
+}
+
 #[test]
 fn a_reader_that_has_seen_enough_is_no_error() {
     let scene = Scene::new();

@@ -1,6 +1,9 @@
 //! Experiments.
 
-use hs_units::Nanos;
+use std::fs;
+
+use hs_trace::{BlockDigest, Profile, Read};
+use hs_units::{BlockRange, Lba, Nanos};
 
 use crate::images::{write_profile, write_timed_profile};
 use crate::scene::{Scene, has_tools, machine_has, run, tool};
@@ -282,6 +285,13 @@ fn a_start_is_predicted_for_every_combination() {
     assert!(!other.is_empty());
     run(["lab", "predict", &scene.arg("other.hsi"), "-p", &profile, "--medium", "nvme"])
         .fails(1, &["recorded on disk"]);
+    // What a profile claims costs nothing.
+    let read = Read { at: Nanos(0), blocks: BlockRange::new(Lba(0), 1), cost: Nanos(0) };
+    let digests = vec![BlockDigest::default()];
+    let huge = Profile { disk_bytes: 1 << 60, reads: vec![read], digests, ..Profile::default() };
+    fs::write(scene.path("huge.hsp"), huge.encode().expect("a good profile")).expect("written");
+    run(["lab", "predict", &scene.arg("huge.hsp"), "--medium", "nvme"])
+        .fails(1, &["8388608 can be modelled"]);
     scene.wait_until_clean();
 }
 

@@ -1,10 +1,13 @@
 //! What lies on the medium: as an image has it, or as one would have it.
 
+use anyhow::ensure;
 use hs_image::{Image, WindowRef};
 use hs_lab::predict::{HotChunk, ImageLayout};
 use hs_trace::Profile;
 use hs_units::{BLOCK_BYTES, BlockRange, ByteRange, Nanos};
 
+/// Windows that are modelled, each with its place: 1 TiB in windows of 128 KiB.
+const MOST_WINDOWS: u64 = 8 << 20;
 /// Windows of an image that is not there.
 const WINDOW_BYTES: u64 = 128 << 10;
 /// Bytes of the disk in a hot chunk, as `optimize` makes them.
@@ -23,9 +26,15 @@ pub(super) struct OnMedium {
     pub(super) estimated: bool,
 }
 
+fn check_windows(count: u64) -> anyhow::Result<()> {
+    ensure!(count <= MOST_WINDOWS, "the disk has {count} windows, and {MOST_WINDOWS} can be modelled");
+    Ok(())
+}
+
 /// As `image` has it.
 pub(super) fn of_image(image: &Image) -> anyhow::Result<OnMedium> {
     let superblock = image.superblock();
+    check_windows(superblock.windows())?;
     let windows = (0..superblock.windows())
         .map(|window| {
             Ok(match image.window(window)? {
@@ -51,9 +60,10 @@ pub(super) fn of_image(image: &Image) -> anyhow::Result<OnMedium> {
 }
 
 /// An image of `disk_bytes`, all of which is compressed alike.
-pub(super) fn of_ratio(disk_bytes: u64, ratio: f64) -> OnMedium {
+pub(super) fn of_ratio(disk_bytes: u64, ratio: f64) -> anyhow::Result<OnMedium> {
     let stored = ((WINDOW_BYTES as f64 * ratio) as u64).max(1);
     let count = disk_bytes.div_ceil(WINDOW_BYTES);
+    check_windows(count)?;
     let at = |window: u64| ByteRange::new(SUPERBLOCK_BYTES + window * stored, stored);
     let end = at(count).offset;
     let index = ByteRange::new(end, count * WINDOW_ENTRY_BYTES);
@@ -64,7 +74,7 @@ pub(super) fn of_ratio(disk_bytes: u64, ratio: f64) -> OnMedium {
         tables: ByteRange::new(SUPERBLOCK_BYTES, 0),
         hot: Vec::new(),
     };
-    OnMedium { layout, file_bytes: index.end() + SUPERBLOCK_BYTES, estimated: true }
+    Ok(OnMedium { layout, file_bytes: index.end() + SUPERBLOCK_BYTES, estimated: true })
 }
 
 impl OnMedium {
