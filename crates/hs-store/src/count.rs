@@ -16,7 +16,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use hs_units::{ByteRange, Nanos};
 use parking_lot::Mutex;
 
-use crate::{Clock, Monotonic, Sink, Store, StoreError};
+use crate::{Clock, Filter, Layer, Monotonic, Sink, Store, StoreError};
 
 /// What was asked of a medium up to some moment.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
@@ -151,8 +151,10 @@ impl Drop for InService {
 }
 
 /// A store whose requests are counted.
-pub struct Count<S> {
-    inner: S,
+pub type Count<S> = Layer<Counting, S>;
+
+/// What [`Count`] does with requests.
+pub struct Counting {
     counters: Arc<Counters>,
 }
 
@@ -166,59 +168,31 @@ impl<S: Store> Count<S> {
     /// The same, with busy time on a clock of the caller's.
     #[must_use]
     pub fn with_clock(inner: S, clock: Arc<dyn Clock>) -> Self {
-        Self { inner, counters: Arc::new(Counters::new(clock)) }
+        Self::around(inner, Counting { counters: Arc::new(Counters::new(clock)) })
     }
 
     /// The counters, to keep and to read while the store is in use.
     #[must_use]
     pub fn counters(&self) -> Arc<Counters> {
-        Arc::clone(&self.counters)
+        Arc::clone(&self.filter.counters)
     }
 }
 
-impl<S: Store> Store for Count<S> {
-    fn len(&self) -> u64 {
-        self.inner.len()
-    }
-
-    fn name(&self) -> &str {
-        self.inner.name()
-    }
-
-    fn read_at(&self, offset: u64, buf: &mut [u8]) -> Result<(), StoreError> {
+impl Filter for Counting {
+    fn read_at(&self, next: &dyn Store, offset: u64, buf: &mut [u8]) -> Result<(), StoreError> {
         let range = ByteRange::new(offset, buf.len() as u64);
-        StoreError::check_range(self, range)?;
-        if range.len == 0 {
-            return Ok(());
-        }
         let mut request = InService::begin(&self.counters, range);
-        self.inner.read_at(offset, buf)?;
+        next.read_at(offset, buf)?;
         request.deliver(range.len);
         Ok(())
     }
 
-    fn stream(&self, range: ByteRange, sink: &mut Sink<'_>) -> Result<(), StoreError> {
-        StoreError::check_range(self, range)?;
-        if range.len == 0 {
-            return Ok(());
-        }
+    fn stream(&self, next: &dyn Store, range: ByteRange, sink: &mut Sink<'_>) -> Result<(), StoreError> {
         let mut request = InService::begin(&self.counters, range);
-        self.inner.stream(range, &mut |piece| -> ControlFlow<()> {
+        next.stream(range, &mut |piece| -> ControlFlow<()> {
             request.deliver(piece.len() as u64);
             sink(piece)
         })
-    }
-
-    fn expect_stream(&self, range: ByteRange) {
-        self.inner.expect_stream(range);
-    }
-
-    fn expect_most(&self, range: ByteRange) {
-        self.inner.expect_most(range);
-    }
-
-    fn close(&self) {
-        self.inner.close();
     }
 }
 

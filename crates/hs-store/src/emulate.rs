@@ -32,23 +32,25 @@ use hs_device::{Device, Medium};
 use hs_units::ByteRange;
 
 use self::timing::Timing;
-use crate::{Clock, Monotonic, Sink, Store, StoreError};
+use crate::{Clock, Filter, Layer, Monotonic, Sink, Store, StoreError};
 
 /// A store that takes as long as it would on another medium.
-pub struct Emulate<S> {
-    inner: S,
+pub type Emulate<S> = Layer<Emulation, S>;
+
+/// What [`Emulate`] does with requests.
+pub struct Emulation {
     /// Nothing when the medium is the real one.
     timing: Option<Timing>,
     bypassed: AtomicBool,
 }
 
-impl<S: Store> Emulate<S> {
-    /// Most bytes of a stream handed out at once: 2.6 ms at 25 MB/s, little enough that an
-    /// abandoned stream gives the medium back soon, large enough that sleeping costs nothing.
-    const PIECE_BYTES: usize = 64 << 10;
-    /// What must pass under the head before a medium can say that it is unreadable.
-    const SECTOR_BYTES: u64 = 2048;
+/// Most bytes of a stream handed out at once: 2.6 ms at 25 MB/s, little enough that an abandoned stream gives the
+/// medium back soon, large enough that sleeping costs nothing.
+const PIECE_BYTES: usize = 64 << 10;
+/// What must pass under the head before a medium can say that it is unreadable.
+const SECTOR_BYTES: u64 = 2048;
 
+impl<S: Store> Emulate<S> {
     /// `inner` as if it lay on a fresh, idle `medium`; for `none` the layer passes everything on.
     ///
     /// # Errors
@@ -74,38 +76,31 @@ impl<S: Store> Emulate<S> {
     }
 
     const fn build(inner: S, timing: Option<Timing>) -> Self {
-        Self { inner, timing, bypassed: AtomicBool::new(false) }
+        Self::around(inner, Emulation { timing, bypassed: AtomicBool::new(false) })
     }
 
     /// From now on, requests go to the real medium (`true`) or to the emulated one (`false`, as
     /// at first). Requests under way end as they began.
     pub fn bypass(&self, on: bool) {
-        self.bypassed.store(on, Ordering::Relaxed);
+        self.filter.bypassed.store(on, Ordering::Relaxed);
     }
+}
 
+impl Emulation {
     /// The model that is to serve the next request, if one is.
     fn timing(&self) -> Option<&Timing> {
         if self.bypassed.load(Ordering::Relaxed) { None } else { self.timing.as_ref() }
     }
 }
 
-impl<S: Store> Store for Emulate<S> {
-    fn len(&self) -> u64 {
-        self.inner.len()
-    }
-
-    fn name(&self) -> &str {
-        self.inner.name()
-    }
-
-    fn read_at(&self, offset: u64, buf: &mut [u8]) -> Result<(), StoreError> {
+impl Filter for Emulation {
+    fn read_at(&self, next: &dyn Store, offset: u64, buf: &mut [u8]) -> Result<(), StoreError> {
         let range = ByteRange::new(offset, buf.len() as u64);
-        StoreError::check_range(self, range)?;
-        let Some(timing) = self.timing().filter(|_| range.len > 0) else {
-            return self.inner.read_at(offset, buf);
+        let Some(timing) = self.timing() else {
+            return next.read_at(offset, buf);
         };
         let pending = timing.submit(range);
-        let result = self.inner.read_at(offset, buf);
+        let result = next.read_at(offset, buf);
         match &result {
             Ok(()) | Err(StoreError::Read { .. }) => timing.wait(pending, range.len, range.len),
             Err(_) => timing.abandon(pending),
@@ -113,16 +108,15 @@ impl<S: Store> Store for Emulate<S> {
         result
     }
 
-    fn stream(&self, range: ByteRange, sink: &mut Sink<'_>) -> Result<(), StoreError> {
-        StoreError::check_range(self, range)?;
-        let Some(timing) = self.timing().filter(|_| range.len > 0) else {
-            return self.inner.stream(range, sink);
+    fn stream(&self, next: &dyn Store, range: ByteRange, sink: &mut Sink<'_>) -> Result<(), StoreError> {
+        let Some(timing) = self.timing() else {
+            return next.stream(range, sink);
         };
         let pending = timing.submit(range);
         let mut arrived = 0;
         let mut broken = false;
-        let result = self.inner.stream(range, &mut |bytes| {
-            for piece in bytes.chunks(Self::PIECE_BYTES) {
+        let result = next.stream(range, &mut |bytes| {
+            for piece in bytes.chunks(PIECE_BYTES) {
                 arrived += piece.len() as u64;
                 timing.wait(pending, arrived, range.len);
                 if let ControlFlow::Break(()) = sink(piece) {
@@ -133,7 +127,7 @@ impl<S: Store> Store for Emulate<S> {
             ControlFlow::Continue(())
         });
         if matches!(result, Err(StoreError::Read { .. })) {
-            timing.wait(pending, arrived + Self::SECTOR_BYTES, range.len);
+            timing.wait(pending, arrived + SECTOR_BYTES, range.len);
         }
         if broken || result.is_err() {
             timing.abandon(pending);
@@ -141,19 +135,10 @@ impl<S: Store> Store for Emulate<S> {
         result
     }
 
-    fn expect_stream(&self, range: ByteRange) {
-        self.inner.expect_stream(range);
-    }
-
-    fn expect_most(&self, range: ByteRange) {
-        self.inner.expect_most(range);
-    }
-
     fn close(&self) {
         if let Some(timing) = &self.timing {
             timing.close();
         }
-        self.inner.close();
     }
 }
 

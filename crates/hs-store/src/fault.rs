@@ -19,7 +19,7 @@ use std::time::Duration;
 use hs_units::{BLOCK_BYTES, ByteRange, Nanos, Prng};
 use rustix::io::Errno;
 
-use crate::{Clock, Monotonic, Sink, Store, StoreError};
+use crate::{Clock, Filter, Layer, Monotonic, Sink, Store, StoreError};
 
 /// How a request is spoiled.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -113,8 +113,10 @@ impl Armed {
 }
 
 /// A store that is damaged in chosen places.
-pub struct Fault<S> {
-    inner: S,
+pub type Fault<S> = Layer<Faults, S>;
+
+/// What [`Fault`] does with requests.
+pub struct Faults {
     rules: Vec<Armed>,
     clock: Arc<dyn Clock>,
     fired: AtomicU64,
@@ -136,20 +138,23 @@ impl<S: Store> Fault<S> {
             .into_iter()
             .map(|rule| Armed { rule, salt: salts.next_u64(), left: AtomicU64::new(rule.times) })
             .collect();
-        Self { inner, rules, clock, fired: AtomicU64::new(0), bypassed: AtomicBool::new(false) }
+        let (fired, bypassed) = (AtomicU64::new(0), AtomicBool::new(false));
+        Self::around(inner, Faults { rules, clock, fired, bypassed })
     }
 
     /// From now on, requests are left alone (`true`) or spoiled (`false`, as at first).
     pub fn bypass(&self, on: bool) {
-        self.bypassed.store(on, Ordering::Relaxed);
+        self.filter.bypassed.store(on, Ordering::Relaxed);
     }
 
     /// How often a rule has spoiled a request, so that a drill can tell that it happened at all.
     #[must_use]
     pub fn fired(&self) -> u64 {
-        self.fired.load(Ordering::Relaxed)
+        self.filter.fired.load(Ordering::Relaxed)
     }
+}
 
+impl Faults {
     fn fire(&self, armed: &Armed) -> bool {
         let fires = armed.fire();
         if fires {
@@ -174,7 +179,7 @@ impl<S: Store> Fault<S> {
     }
 
     /// Where `range` stops being readable, and what is said then.
-    fn stop(&self, range: ByteRange) -> Option<(u64, StoreError)> {
+    fn stop(&self, name: &str, range: ByteRange) -> Option<(u64, StoreError)> {
         let mut candidates: Vec<(u64, &Armed)> = self
             .rules
             .iter()
@@ -184,31 +189,31 @@ impl<S: Store> Fault<S> {
         candidates.sort_by_key(|(offset, _)| *offset);
         let (offset, armed) = candidates.into_iter().find(|(_, armed)| self.fire(armed))?;
         let error = match armed.rule.kind {
-            FaultKind::Short => StoreError::short(self.name(), range, offset),
-            _ => StoreError::read(self.name(), range, io::Error::from(Errno::IO)),
+            FaultKind::Short => StoreError::short(name, range, offset),
+            _ => StoreError::read(name, range, io::Error::from(Errno::IO)),
         };
         Some((offset, error))
     }
 
-    fn flips(&self) -> Flips<'_, S> {
+    fn flips(&self) -> Flips<'_> {
         let rules = self
             .rules
             .iter()
             .filter(|armed| armed.rule.kind == FaultKind::Flip)
             .map(|armed| (armed, None))
             .collect();
-        Flips { fault: self, rules }
+        Flips { faults: self, rules }
     }
 }
 
 /// The rules that flip bits in one request, each with whether it may: it is asked at the first
 /// byte that it would spoil.
-struct Flips<'a, S> {
-    fault: &'a Fault<S>,
+struct Flips<'a> {
+    faults: &'a Faults,
     rules: Vec<(&'a Armed, Option<bool>)>,
 }
 
-impl<S: Store> Flips<'_, S> {
+impl Flips<'_> {
     fn touch(&self, range: ByteRange) -> bool {
         self.rules.iter().any(|(armed, _)| armed.rule.within(range).is_some())
     }
@@ -219,7 +224,7 @@ impl<S: Store> Flips<'_, S> {
             let Some(part) = armed.rule.within(range) else { continue };
             for place in part.offset..part.end() {
                 let Some(bits) = armed.strike(place) else { continue };
-                if !*may.get_or_insert_with(|| self.fault.fire(armed)) {
+                if !*may.get_or_insert_with(|| self.faults.fire(armed)) {
                     break;
                 }
                 bytes[(place - offset) as usize] ^= 1 << (bits % 8);
@@ -228,43 +233,33 @@ impl<S: Store> Flips<'_, S> {
     }
 }
 
-impl<S: Store> Store for Fault<S> {
-    fn len(&self) -> u64 {
-        self.inner.len()
-    }
-
-    fn name(&self) -> &str {
-        self.inner.name()
-    }
-
-    fn read_at(&self, offset: u64, buf: &mut [u8]) -> Result<(), StoreError> {
+impl Filter for Faults {
+    fn read_at(&self, next: &dyn Store, offset: u64, buf: &mut [u8]) -> Result<(), StoreError> {
         let range = ByteRange::new(offset, buf.len() as u64);
-        StoreError::check_range(self, range)?;
-        if range.len == 0 || self.bypassed.load(Ordering::Relaxed) {
-            return self.inner.read_at(offset, buf);
+        if self.bypassed.load(Ordering::Relaxed) {
+            return next.read_at(offset, buf);
         }
         self.hold_up(range);
-        if let Some((_, error)) = self.stop(range) {
+        if let Some((_, error)) = self.stop(next.name(), range) {
             return Err(error);
         }
-        self.inner.read_at(offset, buf)?;
+        next.read_at(offset, buf)?;
         self.flips().apply(offset, buf);
         Ok(())
     }
 
-    fn stream(&self, range: ByteRange, sink: &mut Sink<'_>) -> Result<(), StoreError> {
-        StoreError::check_range(self, range)?;
-        if range.len == 0 || self.bypassed.load(Ordering::Relaxed) {
-            return self.inner.stream(range, sink);
+    fn stream(&self, next: &dyn Store, range: ByteRange, sink: &mut Sink<'_>) -> Result<(), StoreError> {
+        if self.bypassed.load(Ordering::Relaxed) {
+            return next.stream(range, sink);
         }
         self.hold_up(range);
-        let stop = self.stop(range);
+        let stop = self.stop(next.name(), range);
         let end = stop.as_ref().map_or(range.end(), |(offset, _)| *offset);
         let mut flips = self.flips();
         let mut spoiled = Vec::new();
         let mut at = range.offset;
         let mut broken = false;
-        self.inner.stream(range, &mut |bytes| {
+        next.stream(range, &mut |bytes| {
             let readable = (end - at).min(bytes.len() as u64);
             let mut piece = &bytes[..readable as usize];
             let place = ByteRange::new(at, readable);
@@ -285,18 +280,6 @@ impl<S: Store> Store for Fault<S> {
             Some((_, error)) if !broken => Err(error),
             _ => Ok(()),
         }
-    }
-
-    fn expect_stream(&self, range: ByteRange) {
-        self.inner.expect_stream(range);
-    }
-
-    fn expect_most(&self, range: ByteRange) {
-        self.inner.expect_most(range);
-    }
-
-    fn close(&self) {
-        self.inner.close();
     }
 }
 

@@ -31,7 +31,7 @@
 //! | [`Retry`] | layer | asks again for what the medium could not read |
 //! | [`Fault`] | layer | damages, fails or delays chosen places |
 //!
-//! Beside them, [`DiskCache`] keeps on disk what was fetched, by digest.
+//! A layer is written as a [`Filter`]. Beside them, [`DiskCache`] keeps on disk what was fetched, by digest.
 
 #![forbid(unsafe_code)]
 
@@ -44,6 +44,7 @@ mod emulate;
 mod error;
 mod fault;
 mod file;
+mod layer;
 mod memory;
 mod open_file;
 mod retry;
@@ -62,6 +63,7 @@ pub use emulate::Emulate;
 pub use error::StoreError;
 pub use fault::{Fault, FaultKind, Rule};
 pub use file::FileStore;
+pub use layer::{Filter, Layer};
 pub use memory::MemoryStore;
 pub use retry::{Retry, RetryCounters, RetrySnapshot};
 

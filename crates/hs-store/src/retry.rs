@@ -24,7 +24,7 @@ use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 use hs_units::{BLOCK_BYTES, ByteRange};
 use parking_lot::Mutex;
 
-use crate::{Sink, Store, StoreError};
+use crate::{Filter, Layer, Sink, Store, StoreError};
 
 /// The most places that are remembered: a disc with more is not worth reading further.
 const MAX_PLACES: usize = 1 << 16;
@@ -117,9 +117,11 @@ fn blocks(range: ByteRange) -> std::ops::Range<u64> {
 }
 
 /// A store whose failed requests are made again.
-#[derive(Debug)]
-pub struct Retry<S> {
-    inner: S,
+pub type Retry<S> = Layer<Retrying, S>;
+
+/// What [`Retry`] does with requests.
+#[derive(Debug, Default)]
+pub struct Retrying {
     counters: Arc<RetryCounters>,
 }
 
@@ -136,19 +138,22 @@ impl<S: Store> Retry<S> {
     /// Wraps `inner`, with further tries.
     #[must_use]
     pub fn new(inner: S) -> Self {
-        Self { inner, counters: Arc::default() }
+        Self::around(inner, Retrying::default())
     }
 
     /// The counters, to keep and to read while the store is in use.
     #[must_use]
     pub fn counters(&self) -> Arc<RetryCounters> {
-        Arc::clone(&self.counters)
+        Arc::clone(&self.filter.counters)
     }
+}
 
+impl Retrying {
     /// Repeats the request for `rest`. Its first byte is unreadable if that is `known`; otherwise any byte
     /// may be.
     fn again(
         &self,
+        next: &dyn Store,
         mut rest: ByteRange,
         mut known: bool,
         mut error: StoreError,
@@ -164,15 +169,15 @@ impl<S: Store> Retry<S> {
             left -= 1;
             self.counters.tried_again();
             let mut came = 0;
-            let result = self.inner.stream(rest, &mut |piece| {
+            let result = next.stream(rest, &mut |piece| {
                 came += piece.len() as u64;
                 sink(piece)
             });
             if came > 0 {
                 self.counters.came(ByteRange::new(rest.offset, came));
                 if (known || result.is_ok()) && self.counters.recovered(rest.offset) {
-                    let tries = Self::RETRIES + 1 - left;
-                    log::warn!("{}: bytes {rest} could be read at try {tries}", self.name());
+                    let tries = Retry::<()>::RETRIES + 1 - left;
+                    log::warn!("{}: bytes {rest} could be read at try {tries}", next.name());
                 }
                 rest = ByteRange::new(rest.offset + came, end - rest.offset - came);
             }
@@ -187,34 +192,24 @@ impl<S: Store> Retry<S> {
     }
 }
 
-impl<S: Store> Store for Retry<S> {
-    fn len(&self) -> u64 {
-        self.inner.len()
-    }
-
-    fn name(&self) -> &str {
-        self.inner.name()
-    }
-
-    fn read_at(&self, offset: u64, buf: &mut [u8]) -> Result<(), StoreError> {
+impl Filter for Retrying {
+    fn read_at(&self, next: &dyn Store, offset: u64, buf: &mut [u8]) -> Result<(), StoreError> {
         let range = ByteRange::new(offset, buf.len() as u64);
-        StoreError::check_range(self, range)?;
-        let Err(error) = self.inner.read_at(offset, buf) else {
+        let Err(error) = next.read_at(offset, buf) else {
             self.counters.came(range);
             return Ok(());
         };
         let mut filled = 0;
-        self.again(range, false, error, &mut |piece| {
+        self.again(next, range, false, error, &mut |piece| {
             buf[filled..filled + piece.len()].copy_from_slice(piece);
             filled += piece.len();
             ControlFlow::Continue(())
         })
     }
 
-    fn stream(&self, range: ByteRange, sink: &mut Sink<'_>) -> Result<(), StoreError> {
-        StoreError::check_range(self, range)?;
+    fn stream(&self, next: &dyn Store, range: ByteRange, sink: &mut Sink<'_>) -> Result<(), StoreError> {
         let mut came = 0;
-        let result = self.inner.stream(range, &mut |piece| {
+        let result = next.stream(range, &mut |piece| {
             came += piece.len() as u64;
             sink(piece)
         });
@@ -222,19 +217,7 @@ impl<S: Store> Store for Retry<S> {
             self.counters.came(ByteRange::new(range.offset, came));
         }
         let Err(error) = result else { return Ok(()) };
-        self.again(ByteRange::new(range.offset + came, range.len - came), true, error, sink)
-    }
-
-    fn expect_stream(&self, range: ByteRange) {
-        self.inner.expect_stream(range);
-    }
-
-    fn expect_most(&self, range: ByteRange) {
-        self.inner.expect_most(range);
-    }
-
-    fn close(&self) {
-        self.inner.close();
+        self.again(next, ByteRange::new(range.offset + came, range.len - came), true, error, sink)
     }
 }
 

@@ -10,7 +10,7 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use anyhow::Context;
-use hs_store::{Sink, Store, StoreError};
+use hs_store::{Filter, Layer, Sink, Store, StoreError};
 use hs_units::{ByteRange, Nanos};
 use parking_lot::Mutex;
 
@@ -55,7 +55,7 @@ impl MediumReads {
             return (on_medium, None);
         }
         let reads = Reads::default();
-        let store = Arc::new(Watched { inner: on_medium.store, reads: Arc::clone(&reads) });
+        let store = Arc::new(Layer::around(on_medium.store, Watching { reads: Arc::clone(&reads) }));
         (OnMedium { store, ..on_medium }, Some(Self(reads)))
     }
 
@@ -195,45 +195,32 @@ impl MediumStart {
     }
 }
 
-/// A store whose reads are kept.
-struct Watched {
-    inner: Arc<dyn Store>,
+/// Keeps when a store was read.
+struct Watching {
     reads: Reads,
 }
 
-impl Watched {
+impl Watching {
     /// Reads, and keeps when that was.
     fn seen<T>(&self, bytes: ByteRange, read: impl FnOnce() -> T) -> T {
         let at = Instant::now();
         let result = read();
         let took = at.elapsed();
         let mut seen = self.reads.lock();
-        if !seen.ended && seen.reads.len() < MOST_READS && bytes.len > 0 {
+        if !seen.ended && seen.reads.len() < MOST_READS {
             seen.reads.push(SeenRead { at, took, bytes });
         }
         result
     }
 }
 
-impl Store for Watched {
-    fn len(&self) -> u64 {
-        self.inner.len()
+impl Filter for Watching {
+    fn read_at(&self, next: &dyn Store, offset: u64, buf: &mut [u8]) -> Result<(), StoreError> {
+        self.seen(ByteRange::new(offset, buf.len() as u64), || next.read_at(offset, buf))
     }
 
-    fn name(&self) -> &str {
-        self.inner.name()
-    }
-
-    fn read_at(&self, offset: u64, buf: &mut [u8]) -> Result<(), StoreError> {
-        self.seen(ByteRange::new(offset, buf.len() as u64), || self.inner.read_at(offset, buf))
-    }
-
-    fn stream(&self, range: ByteRange, sink: &mut Sink<'_>) -> Result<(), StoreError> {
-        self.seen(range, || self.inner.stream(range, sink))
-    }
-
-    fn close(&self) {
-        self.inner.close();
+    fn stream(&self, next: &dyn Store, range: ByteRange, sink: &mut Sink<'_>) -> Result<(), StoreError> {
+        self.seen(range, || next.stream(range, sink))
     }
 }
 

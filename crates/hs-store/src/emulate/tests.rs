@@ -9,7 +9,7 @@ use crate::contract;
 use crate::virtual_clock::Virtual;
 use crate::{Fault, FaultKind, MemoryStore, Rule};
 
-const PIECE: u64 = Emulate::<MemoryStore>::PIECE_BYTES as u64;
+const PIECE: u64 = PIECE_BYTES as u64;
 const MS: u64 = 1_000_000;
 
 /// What a device was asked for.
