@@ -280,7 +280,7 @@ impl Qemu {
         Launch {
             input: if self.tells_processes() { Input::Watch } else { Input::None },
             has_network: self.network.as_ref().is_some_and(Network::is_connected),
-            ..self.launch_of(command, self.accelerator, jail_entries)
+            ..launch_of(&self.scratch, command, self.accelerator, jail_entries)
         }
     }
 
@@ -297,30 +297,7 @@ impl Qemu {
     pub fn trial(&self, accelerator: Accelerator) -> Launch {
         let mut command = self.machine(accelerator);
         command.extend(["-append".into(), "console=ttyS0 panic=-1".into()]);
-        self.launch_of(command, accelerator, self.jail_entries(accelerator))
-    }
-
-    fn launch_of(
-        &self,
-        command: Vec<OsString>,
-        accelerator: Accelerator,
-        jail_entries: Vec<JailEntry>,
-    ) -> Launch {
-        Launch {
-            command,
-            environment: environment(&self.scratch),
-            fixed_addresses: false,
-            preloads: Vec::new(),
-            jail_entries,
-            groups: match accelerator {
-                Accelerator::Kvm => jail::group_of("kvm").into_iter().collect(),
-                Accelerator::Tcg => Vec::new(),
-            },
-            place: self.scratch.clone(),
-            input: Input::None,
-            small_pages: false,
-            has_network: false,
-        }
+        launch_of(&self.scratch, command, accelerator, self.jail_entries(accelerator))
     }
 
     /// What every guest of it needs of this machine.
@@ -405,10 +382,34 @@ pub(crate) fn program_entries(program: &Path, accelerator: Accelerator) -> Vec<J
 }
 
 /// Its environment: QEMU keeps what the guest writes in a file in `TMPDIR`.
-pub(crate) fn environment(scratch: &Path) -> Vec<(OsString, OsString)> {
+fn environment(scratch: &Path) -> Vec<(OsString, OsString)> {
     let path = std::env::var_os("PATH").unwrap_or_default();
     let scratch = OsString::from(scratch);
     vec![("TMPDIR".into(), scratch.clone()), ("HOME".into(), scratch), ("PATH".into(), path)]
+}
+
+/// How QEMU is started, for every guest of it.
+pub(crate) fn launch_of(
+    scratch: &Path,
+    command: Vec<OsString>,
+    accelerator: Accelerator,
+    jail_entries: Vec<JailEntry>,
+) -> Launch {
+    Launch {
+        command,
+        environment: environment(scratch),
+        fixed_addresses: false,
+        preloads: Vec::new(),
+        jail_entries,
+        groups: match accelerator {
+            Accelerator::Kvm => jail::group_of("kvm").into_iter().collect(),
+            Accelerator::Tcg => Vec::new(),
+        },
+        place: scratch.to_owned(),
+        input: Input::None,
+        small_pages: false,
+        has_network: false,
+    }
 }
 
 /// Finds [`PROGRAM`] in the folders of `path`.

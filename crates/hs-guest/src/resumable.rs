@@ -12,9 +12,9 @@ use std::path::PathBuf;
 
 use hs_units::ByteSize;
 
-use crate::jail::{self, JailEntry};
+use crate::jail::JailEntry;
 use crate::network::Network;
-use crate::qemu::{Accelerator, Drive, Qemu, base_command, doubled_commas, environment, program_entries};
+use crate::qemu::{Accelerator, Drive, Qemu, base_command, doubled_commas, launch_of, program_entries};
 use crate::{Input, Launch};
 
 /// The machine of a guest that is to be saved: an alias, whose full name has the version that devices have.
@@ -187,19 +187,10 @@ impl Resumed {
         jail_entries.extend(self.parts.jail_entries());
         jail_entries.extend(self.network.iter().flat_map(Network::jail_entries));
         Launch {
-            command,
-            environment: environment(&self.scratch),
-            fixed_addresses: false,
-            preloads: Vec::new(),
-            jail_entries,
-            groups: match self.accelerator {
-                Accelerator::Kvm => jail::group_of("kvm").into_iter().collect(),
-                Accelerator::Tcg => Vec::new(),
-            },
-            place: self.scratch.clone(),
             input: Input::Typed,
             small_pages: true,
             has_network: self.network.as_ref().is_some_and(Network::is_connected),
+            ..launch_of(&self.scratch, command, self.accelerator, jail_entries)
         }
     }
 }
