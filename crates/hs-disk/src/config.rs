@@ -3,7 +3,6 @@
 use std::time::Duration;
 
 use hs_engine::PrefetchConfig;
-use hs_engine::cache::PolicyKind;
 use hs_engine::disk::{DiskConfig, UseVisibility};
 use hs_engine::queue::QueueConfig;
 use hs_image::OpenOptions;
@@ -35,8 +34,6 @@ pub struct ReadOptions {
     pub fetchers: usize,
     /// Chunks kept because they may be read again, and those that came early.
     pub cache_bytes: u64,
-    /// Which of them leave when that is full.
-    pub cache_policy: PolicyKind,
     /// How the size of the cache changes.
     pub cache_sizing: CacheSizing,
     /// Readers keep what they are given, as the kernel does in its page cache: a chunk is not kept here any
@@ -58,7 +55,6 @@ impl Default for ReadOptions {
         Self {
             fetchers: 8,
             cache_bytes: 40 << 20,
-            cache_policy: PolicyKind::S3Fifo,
             cache_sizing: CacheSizing::default(),
             readers_keep: false,
             read_ahead_bytes: 8 << 20,
@@ -99,7 +95,6 @@ impl DiskOptions {
             least_prefetch_bytes: LEAST_PREFETCH_BYTES,
             cache_bytes: read.cache_bytes,
             cache_bounds: None,
-            cache_policy: read.cache_policy,
             readers_keep: read.readers_keep,
             read_ahead_bytes: read.read_ahead_bytes,
             scattered: read.scattered,

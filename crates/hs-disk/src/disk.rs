@@ -6,7 +6,7 @@ use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
 use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 
-use hs_engine::cache::{CacheUsage, PolicyKind};
+use hs_engine::cache::CacheUsage;
 use hs_engine::disk::{DiskEngine, FetchId, PermitId, Requester, TripwireCount};
 use hs_engine::queue::{ClientKey, QueueConfig, QueueMetrics, Recorded};
 use hs_format::Decompressor;
@@ -241,12 +241,6 @@ impl ServedDisk {
     #[must_use]
     pub fn duplicate_bytes(&self) -> u64 {
         self.shared.lock().engine.shared_bytes().duplicate
-    }
-
-    /// Which policy the cache evicts by.
-    #[must_use]
-    pub fn cache_policy(&self) -> PolicyKind {
-        self.shared.options.read.cache_policy
     }
 
     /// How use of prefetched chunks was seen where readers keep what they were given.

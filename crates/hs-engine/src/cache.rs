@@ -1,10 +1,10 @@
-//! A cache by weight. Demanded entries are under an eviction policy; entries that were not asked for yet have
-//! a share of their own.
+//! A cache by weight. Demanded entries are under S3-FIFO; entries that were not asked for yet have a share of
+//! their own.
 //!
 //! ```text
 //!            asked for again, or for the first time
 //!                          │ ▲
-//! insert(Demanded) ──► policy's queues ──► evicted          at most budget − a fifth
+//! insert(Demanded) ──► S3-FIFO ──► evicted                  at most budget − a fifth
 //!                            ▲ asked for
 //! insert(Prefetched) ──► waiting, first in first out ──► evicted    what is free, and a fifth for certain
 //! ```
@@ -16,26 +16,20 @@
 //! through them, a table that grows one bucket at a time. The 1991 paper (seeds 002, section 2) found that
 //! algorithms made for few buffers are what breaks first when a buffer cache grows into all of memory.
 
-mod frequency;
 mod ghost;
-mod lru;
-mod policy;
 mod queue;
 mod s3_fifo;
 mod segments;
-mod sieve;
 pub(crate) mod table;
 #[cfg(test)]
 mod tests;
-mod w_tiny_lfu;
 
 use std::hash::Hash;
 
 use queue::{Nodes, Queue};
+use s3_fifo::S3Fifo;
 use segments::Arena;
 use table::{Table, hash_of};
-
-pub use policy::{EvictionPolicy, PolicyKind};
 
 /// The share of the budget that prefetched entries have for certain: one part in so many.
 const PREFETCHED_PART: u64 = 5;
@@ -83,7 +77,7 @@ struct Entry<K, V> {
 pub struct Cache<K, V> {
     table: Table,
     entries: Arena<Entry<K, V>>,
-    policy: Box<dyn EvictionPolicy>,
+    policy: S3Fifo,
     demanded_bytes: u64,
     waiting_nodes: Nodes,
     waiting: Queue,
@@ -93,11 +87,11 @@ pub struct Cache<K, V> {
 impl<K: Copy + Eq + Hash, V> Cache<K, V> {
     /// An empty cache of `budget_bytes`.
     #[must_use]
-    pub fn new(kind: PolicyKind, budget_bytes: u64) -> Self {
+    pub fn new(budget_bytes: u64) -> Self {
         let mut cache = Self {
             table: Table::default(),
             entries: Arena::default(),
-            policy: kind.policy(0),
+            policy: S3Fifo::default(),
             demanded_bytes: 0,
             waiting_nodes: Nodes::default(),
             waiting: Queue::default(),
@@ -105,12 +99,6 @@ impl<K: Copy + Eq + Hash, V> Cache<K, V> {
         };
         cache.set_budget(budget_bytes, |_, _| {});
         cache
-    }
-
-    /// Which policy evicts.
-    #[must_use]
-    pub fn policy(&self) -> PolicyKind {
-        self.policy.kind()
     }
 
     /// Its contents and counters.

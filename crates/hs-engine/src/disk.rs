@@ -284,7 +284,7 @@ impl<M: ImageMap> DiskEngine<M> {
             fetches: Fetches::default(),
             decoders: Decoders::new(config.decoders),
             deliveries: Deliveries::new(),
-            cache: Cache::new(config.cache_policy, config.cache_bytes),
+            cache: Cache::new(config.cache_bytes),
             hot_stored: HotStored::default(),
             prefetch,
             prefetch_changed: true,

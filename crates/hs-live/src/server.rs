@@ -9,7 +9,6 @@ use anyhow::{Context, bail};
 use hs_daemon::mount::{self, Mount};
 use hs_daemon::{RecordTo, Recording, ServerOptions};
 use hs_device::Medium;
-use hs_engine::cache::PolicyKind;
 use hs_engine::{LateRule, PrefetchRate};
 use hs_serve::{FileAccess, ONE_READERS_CACHE_BYTES};
 use hs_start::cache::{CacheChoice, CacheSize};
@@ -129,7 +128,7 @@ pub fn run(arguments: &[OsString]) -> anyhow::Result<i32> {
         prefetch: Some(if recording.is_some() { PrefetchMode::Off } else { words.prefetch }),
         limits: limits(budget.prefetch),
         access: FileAccess::default(),
-        cache: CacheChoice { size: Some(CacheSize::AtMost(budget.cache)), policy: PolicyKind::S3Fifo },
+        cache: CacheChoice { size: Some(CacheSize::AtMost(budget.cache)) },
         fill: false,
         medium: Medium::None,
         damage: Damage::default(),

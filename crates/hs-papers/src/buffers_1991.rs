@@ -1,15 +1,16 @@
 //! A buffer cache as large as memory against one of a tenth (Tezuka 1991, section 2).
 //!
-//! A compilation reads the same headers and some sources again and again, and writes objects. Buffers are in
-//! the engine's cache under LRU, the disk is `hd286` behind the engine's queue. The paper gives no numbers:
+//! A compilation reads the same headers and some sources again and again, and writes objects. Buffers are under
+//! LRU, the disk is `hd286` behind the engine's queue. The paper gives no numbers:
 //! four of its claims are judged by their direction.
 
 use hs_device::NewsDisk;
-use hs_engine::cache::{Cache, Origin, PolicyKind};
 use hs_engine::queue::Direction;
 use hs_lab::{Cell, Claim, Figure, Io, Report, Workload, simulate};
 use hs_units::{ByteRange, Nanos, Prng};
+use lru::LruCache;
 
+use crate::lru_of;
 use crate::kernel_1991::{ASYNCHRONOUS, BLOCK, PROGRAM, SYNCHRONOUS, kernel};
 
 /// Memory of the workstation of 1988 (table 1), and the memory of kernel and programs.
@@ -32,7 +33,7 @@ const PROCESSOR: Nanos = Nanos::from_millis(1);
 struct Reading {
     order: Vec<u64>,
     next: usize,
-    cache: Cache<u64, ()>,
+    cache: LruCache<u64, ()>,
     /// When each pass over the sources had ended.
     passes: Vec<Nanos>,
 }
@@ -63,7 +64,7 @@ impl Workload for Reading {
     }
 
     fn handle_done(&mut self, io: &mut Io, _request: usize) {
-        self.cache.insert(self.order[self.next], (), BLOCK, Origin::Demanded, |_, ()| {});
+        self.cache.put(self.order[self.next], ());
         self.go_on(io);
     }
 }
@@ -77,7 +78,7 @@ fn read_twice(seed: u64, buffers: u64) -> [f64; 2] {
         (1..pass.len()).rev().for_each(|last| pass.swap(last, prng.below(last as u64 + 1) as usize));
         order.extend(pass);
     }
-    let cache = Cache::new(PolicyKind::Lru, buffers);
+    let cache = lru_of(buffers, BLOCK);
     let mut reading = Reading { order, next: 0, cache, passes: Vec::new() };
     simulate(kernel(true, true), NewsDisk::Wren4.device(), Nanos(u64::MAX), &mut reading);
     let [first, second] = [0, 1].map(|pass| reading.passes[pass].as_secs_f64());
@@ -88,7 +89,7 @@ fn read_twice(seed: u64, buffers: u64) -> [f64; 2] {
 struct Writing {
     buffers: u64,
     /// Blocks that lie in directories and indirect blocks, which are read unless they are in the cache.
-    cache: Cache<u64, ()>,
+    cache: LruCache<u64, ()>,
     next: u64,
     dirty: u64,
     waits: bool,
@@ -137,7 +138,7 @@ impl Workload for Writing {
         if self.looking_up == Some(request) {
             self.looking_up = None;
             let own = self.next / LOOK_UP * 7 % METADATA;
-            self.cache.insert(own, (), BLOCK, Origin::Demanded, |_, ()| {});
+            self.cache.put(own, ());
             return self.go_on(io);
         }
         self.dirty -= 1;
@@ -152,7 +153,7 @@ fn write(buffers: u64) -> [f64; 2] {
     // Of the buffers, those of the file system's own blocks stay a quarter.
     let mut writing = Writing {
         buffers: buffers / BLOCK * 3 / 4,
-        cache: Cache::new(PolicyKind::Lru, buffers / 4),
+        cache: lru_of(buffers / 4, BLOCK),
         next: 0,
         dirty: 0,
         waits: false,

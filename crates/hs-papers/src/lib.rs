@@ -29,7 +29,10 @@ mod replay;
 mod rotation_2005;
 mod sfs;
 
+use std::num::NonZeroUsize;
+
 use hs_lab::Experiment;
+use lru::LruCache;
 
 /// The experiments of this crate, in the order of the seeds.
 pub const EXPERIMENTS: &[Experiment] = &[
@@ -51,14 +54,14 @@ pub const EXPERIMENTS: &[Experiment] = &[
         name: "memory-2005",
         about: "Reading whole files ahead against the size of memory (seeds 000, figure 3)",
         parameters: "blocks and drive of live-cd-2005; 241 files from seeds 003; what the system itself takes, and the memory sizes, are choices",
-        engine: "the page cache is the engine's under LRU; the queue",
+        engine: "the queue",
         run: memory_2005::run,
     },
     Experiment {
         name: "layers-2005",
         about: "What the layers of a live CD read, and how much would do (seeds 000, table 3)",
         parameters: "counts from table 3; which references are repeated is drawn at random",
-        engine: "the disk engine with its prefetch reads; a cache of the engine under LRU",
+        engine: "the disk engine with its prefetch reads",
         run: layers_2005::run,
     },
     Experiment {
@@ -121,7 +124,7 @@ pub const EXPERIMENTS: &[Experiment] = &[
         name: "buffers-1991",
         about: "A buffer cache as large as memory against a tenth of it (seeds 002, section 2)",
         parameters: "disk of merge-1991; memory of the paper's machine; sizes of files are choices",
-        engine: "the buffer cache is the engine's under LRU; the queue",
+        engine: "the queue",
         run: buffers_1991::run,
     },
     Experiment {
@@ -150,4 +153,14 @@ pub const EXPERIMENTS: &[Experiment] = &[
 /// All experiments: those of the engine, and these.
 pub fn all() -> impl Iterator<Item = &'static Experiment> {
     hs_lab::EXPERIMENTS.iter().chain(EXPERIMENTS)
+}
+
+/// A cache of blocks under LRU, as the kernels of the papers have.
+fn lru_of(bytes: u64, block_bytes: u64) -> LruCache<u64, ()> {
+    LruCache::new(lru_size(bytes, block_bytes))
+}
+
+/// How many blocks a cache of `bytes` has: one at least.
+fn lru_size(bytes: u64, block_bytes: u64) -> NonZeroUsize {
+    NonZeroUsize::new((bytes / block_bytes) as usize).unwrap_or(NonZeroUsize::MIN)
 }

@@ -2,16 +2,17 @@
 //!
 //! A start refers to blocks of files. *Whole files*: a second program reads every file that the start will
 //! use, from its first byte to its last, while the hardware is probed and further on. *Blocks*: it reads only
-//! what will be used, and no further ahead than half of the memory that is free. All share one page cache,
-//! the engine's, under LRU. The figure has no numbers.
+//! what will be used, and no further ahead than half of the memory that is free. All share one page cache
+//! under LRU. The figure has no numbers.
 
 use hs_device::Medium;
-use hs_engine::cache::{Cache, Origin, PolicyKind};
 use hs_engine::queue::{Class, ClientKey, Direction};
 use hs_lab::{Cell, Claim, Figure, Io, Report, Workload, simulate};
 use hs_units::{ByteRange, Nanos};
+use lru::LruCache;
 
 use crate::knoppix::{BLOCKS, FILE_BYTES, TABLE_2, queue, scattered, think};
+use crate::{lru_of, lru_size};
 
 /// Blocks that a start uses (table 3), and decompressed bytes of one.
 const USED: u64 = 2_175;
@@ -54,7 +55,7 @@ struct Machine {
     /// The place of each file on the disc.
     files: Vec<u64>,
     memory_bytes: u64,
-    cache: Cache<Block, ()>,
+    cache: LruCache<Block, ()>,
     /// What the start refers to, and its progress.
     order: Vec<Block>,
     next: usize,
@@ -85,7 +86,7 @@ impl Machine {
         Self {
             files: blocks.map(|block| (block as f64 / BLOCKS as f64 * FILE_BYTES as f64) as u64).collect(),
             memory_bytes,
-            cache: Cache::new(PolicyKind::Lru, memory_bytes - KERNEL),
+            cache: lru_of(memory_bytes - KERNEL, BLOCK_BYTES),
             order,
             next: 0,
             start_waits: false,
@@ -111,7 +112,7 @@ impl Machine {
     fn want(&mut self, io: &mut Io) {
         // The programs grow while they start, evenly.
         let grown = (PROGRAMS - KERNEL) * self.next as u64 / self.order.len() as u64;
-        self.cache.set_budget(self.memory_bytes.saturating_sub(KERNEL + grown), |_, ()| {});
+        self.cache.resize(lru_size(self.memory_bytes.saturating_sub(KERNEL + grown), BLOCK_BYTES));
         let block = self.order[self.next];
         if self.cache.get(&block).is_some() {
             return self.go_on(io);
@@ -160,7 +161,7 @@ impl Workload for Machine {
 
     fn handle_done(&mut self, io: &mut Io, request: usize) {
         let block = self.of[request];
-        self.cache.insert(block, (), BLOCK_BYTES, Origin::Demanded, |_, ()| {});
+        self.cache.put(block, ());
         if self.reading == Some(block) && io.requests()[request].client == ClientKey(1) {
             self.reading = None;
             self.read_ahead(io);

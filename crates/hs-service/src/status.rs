@@ -115,8 +115,6 @@ pub struct PrefetchStatus {
 #[derive(Clone, Debug, Default, Serialize, Deserialize)]
 #[serde(default)]
 pub struct CacheStatus {
-    /// Which chunks leave when it is full.
-    pub policy: String,
     /// Bytes that it may hold now.
     pub budget_bytes: u64,
     /// Bytes that it holds.
@@ -150,7 +148,6 @@ impl CacheStatus {
     fn of(reader: &ServedDisk) -> Self {
         let usage = reader.cache_usage();
         Self {
-            policy: reader.cache_policy().as_str().to_owned(),
             budget_bytes: usage.budget_bytes,
             bytes: usage.bytes,
             prefetched_bytes: usage.prefetched_bytes,

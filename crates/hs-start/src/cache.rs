@@ -1,6 +1,5 @@
 //! The cache of a served image, as the user chooses it.
 
-use hs_engine::cache::PolicyKind;
 use hs_serve::{CacheSizing, ONE_READERS_CACHE_BYTES, ServeConfig};
 use hs_units::ByteSize;
 
@@ -9,8 +8,6 @@ use hs_units::ByteSize;
 pub struct CacheChoice {
     /// Memory for it, where that is said.
     pub size: Option<CacheSize>,
-    /// Which chunks leave a full cache.
-    pub policy: PolicyKind,
 }
 
 impl CacheChoice {
@@ -32,7 +29,6 @@ impl CacheChoice {
         if let Some(CacheSize::AtMost(size) | CacheSize::Fixed(size)) = self.size {
             config.read.cache_bytes = size.0 / images.max(1) as u64;
         }
-        config.read.cache_policy = self.policy;
     }
 }
 
@@ -55,19 +51,18 @@ mod tests {
     fn a_fixed_size_is_shared_by_all_images() {
         let mut config = ServeConfig::default();
         let size = Some(CacheSize::Fixed(ByteSize(40 << 20)));
-        let choice = CacheChoice { size, policy: PolicyKind::WTinyLfu };
+        let choice = CacheChoice { size };
         choice.apply_shared(&mut config, 4, CacheSizing::Grows);
         assert_eq!((config.read.cache_bytes, config.read.cache_sizing), (10 << 20, CacheSizing::Fixed));
-        assert_eq!(config.read.cache_policy, PolicyKind::WTinyLfu);
-        let choice = CacheChoice { size: None, ..choice };
+        let choice = CacheChoice { size: None };
         choice.apply(&mut config);
         assert_eq!(config.read.cache_bytes, ONE_READERS_CACHE_BYTES);
         assert_eq!(config.read.cache_sizing, CacheSizing::AtMost);
         choice.apply_shared(&mut config, 4, CacheSizing::Grows);
         assert_eq!(config.read.cache_sizing, CacheSizing::Grows);
-        CacheChoice { size: Some(CacheSize::Auto), ..choice }.apply(&mut config);
+        CacheChoice { size: Some(CacheSize::Auto) }.apply(&mut config);
         assert_eq!(config.read.cache_sizing, CacheSizing::Grows);
-        CacheChoice { size: Some(CacheSize::AtMost(ByteSize(8 << 20))), ..choice }.apply(&mut config);
+        CacheChoice { size: Some(CacheSize::AtMost(ByteSize(8 << 20))) }.apply(&mut config);
         assert_eq!((config.read.cache_bytes, config.read.cache_sizing), (8 << 20, CacheSizing::AtMost));
     }
 }

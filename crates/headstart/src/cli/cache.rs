@@ -1,7 +1,6 @@
 //! Flags of the cache, for every command that serves an image.
 
-use clap::{Args, ValueEnum};
-use hs_engine::cache::PolicyKind;
+use clap::Args;
 use hs_start::cache::{CacheChoice, CacheSize};
 
 use super::plain::Plain;
@@ -16,27 +15,11 @@ pub(crate) struct CacheValues {
     /// `serve`; at most 192M elsewhere, and less where memory is short.
     #[arg(long, value_name = "SIZE|auto", value_parser = parse_size, hide_short_help = true, help_heading = "Prefetch and cache")]
     pub cache: Option<CacheSize>,
-    /// Which chunks leave a full cache. For experiments.
-    #[arg(
-        long,
-        value_enum,
-        value_name = "POLICY",
-        default_value = "s3-fifo",
-        hide = true,
-        help_heading = "Prefetch and cache"
-    )]
-    pub cache_policy: CachePolicy,
 }
 
 impl From<CacheValues> for CacheChoice {
     fn from(flags: CacheValues) -> Self {
-        let policy = match flags.cache_policy {
-            CachePolicy::Lru => PolicyKind::Lru,
-            CachePolicy::Sieve => PolicyKind::Sieve,
-            CachePolicy::S3Fifo => PolicyKind::S3Fifo,
-            CachePolicy::WTinyLfu => PolicyKind::WTinyLfu,
-        };
-        Self { size: flags.cache, policy }
+        Self { size: flags.cache }
     }
 }
 
@@ -45,20 +28,6 @@ fn parse_size(text: &str) -> Result<CacheSize, String> {
         "auto" => Ok(CacheSize::Auto),
         _ => text.parse().map(CacheSize::Fixed).map_err(|error| format!("{error}, or auto")),
     }
-}
-
-/// The policies by their published names.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
-pub(crate) enum CachePolicy {
-    /// Evicts what was used least recently.
-    Lru,
-    /// SIEVE: a hand evicts what was not used since it last passed.
-    Sieve,
-    /// S3-FIFO: what was used only once leaves soon.
-    S3Fifo,
-    /// W-TinyLFU: what is used more often stays.
-    #[value(name = "w-tinylfu")]
-    WTinyLfu,
 }
 
 #[cfg(test)]

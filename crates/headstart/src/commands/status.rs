@@ -52,7 +52,7 @@ fn show(status: &Status) {
     if !status.prefetch.mode.is_empty() {
         show_prefetch(status);
     }
-    if !status.cache.policy.is_empty() {
+    if status.cache.budget_bytes > 0 {
         show_cache(&status.cache);
     }
     show_filling(status);
@@ -86,11 +86,10 @@ fn show_prefetch(status: &Status) {
 
 fn show_cache(cache: &CacheStatus) {
     show::line(format_args!(
-        "  cache     {} of {} in {} chunks, by {}; {:.1}% of {} look-ups hit",
+        "  cache     {} of {} in {} chunks; {:.1}% of {} look-ups hit",
         size(cache.bytes),
         size(cache.budget_bytes),
         cache.chunks,
-        cache.policy,
         cache.hit_ratio * 100.0,
         cache.hits + cache.misses
     ));

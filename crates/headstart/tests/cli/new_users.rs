@@ -44,7 +44,7 @@ fn short_help_fits_on_a_screen() {
         let lines = help.lines().count();
         assert!(lines <= 50, "{command:?}: {lines} lines\n{help}");
         let long = run(command.iter().chain([&"--help"])).ok().stdout;
-        for experiment in ["--late", "--markers", "--prefetch-rate", "--cache-policy", "--medium"] {
+        for experiment in ["--late", "--markers", "--prefetch-rate", "--medium"] {
             assert!(!long.contains(experiment), "{command:?}: {experiment}");
         }
     }

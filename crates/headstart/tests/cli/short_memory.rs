@@ -152,8 +152,7 @@ fn the_cache_is_given_back_where_its_group_needs_the_memory() {
     let scene = Scene::new();
     let disk = scene.image("cold.hsi", 11_264, 62);
     let dir = scene.folder("dir");
-    let mounting =
-        headstart(["mount", "-f", "--unsupervised", "--cache-policy", "lru", &scene.arg("cold.hsi"), &dir]);
+    let mounting = headstart(["mount", "-f", "--unsupervised", &scene.arg("cold.hsi"), &dir]);
     let mut serving = Running::start_command(group.around(&mounting));
     assert!(serving.said().contains("mounted"));
     let cache = |key: &str| {

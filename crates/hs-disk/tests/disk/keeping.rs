@@ -3,7 +3,6 @@
 use std::sync::Arc;
 
 use hs_disk::{DiskOptions, ReadOptions, ServedDisk};
-use hs_engine::cache::PolicyKind;
 use hs_engine::{EndReason, LateRule, PrefetchConfig};
 use hs_image::Image;
 use hs_store::{Count, FileStore};
@@ -109,26 +108,23 @@ fn a_hot_chunk_that_readers_have_is_not_brought_again_and_is_missed_when_they_dr
 proptest! {
     #![proptest_config(ProptestConfig::with_cases(12))]
 
-    /// Whatever the policy, with a budget that changes all the time, the bytes are those of the disk and the
+    /// With a budget that changes all the time, the bytes are those of the disk and the
     /// cache stays within its budget.
     #[test]
     fn reads_equal_the_disk_whatever_is_kept(seed: u64, readers_keep: bool) {
         let mut prng = Prng::new(seed);
         let bench = sample_with_hot(&mut prng);
         let image = open(&bench.path("hot.hsi"));
-        for cache_policy in PolicyKind::ALL {
-            let disk = disk_with(&image, ReadOptions { cache_policy, readers_keep, ..reads(2, 40 << 20) });
-            prop_assert_eq!(disk.cache_policy(), cache_policy);
-            for _ in 0..6 {
-                let size_log = prng.below(22);
-                disk.set_cache_budget(prng.below(1 << size_log));
-                check_random_reads(&disk, &bench.disk, &mut prng, 6);
-                let usage = disk.cache_usage();
-                prop_assert!(usage.bytes <= usage.budget_bytes, "{:?}", usage);
-                prop_assert!(disk.duplicate_bytes() <= usage.bytes);
-            }
-            disk.set_cache_budget(0);
-            prop_assert_eq!(disk.duplicate_bytes(), 0);
+        let disk = disk_with(&image, ReadOptions { readers_keep, ..reads(2, 40 << 20) });
+        for _ in 0..6 {
+            let size_log = prng.below(22);
+            disk.set_cache_budget(prng.below(1 << size_log));
+            check_random_reads(&disk, &bench.disk, &mut prng, 6);
+            let usage = disk.cache_usage();
+            prop_assert!(usage.bytes <= usage.budget_bytes, "{:?}", usage);
+            prop_assert!(disk.duplicate_bytes() <= usage.bytes);
         }
+        disk.set_cache_budget(0);
+        prop_assert_eq!(disk.duplicate_bytes(), 0);
     }
 }

@@ -4,7 +4,7 @@ use std::ops::{Index, IndexMut};
 
 use super::segments::{NONE, Segments};
 
-/// What a policy stores about the entry in a slot.
+/// What a queue stores about the entry in a slot.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Node {
     newer: u32,
@@ -12,9 +12,9 @@ pub(super) struct Node {
     /// Bytes.
     pub(super) weight: u64,
     pub(super) hash: u64,
-    /// The queue that it is in, as the policy numbers them.
+    /// The queue that it is in, as [`S3Fifo`](super::s3_fifo::S3Fifo) numbers them.
     pub(super) place: u8,
-    /// How often it was asked for, as far as the policy counts.
+    /// How often it was asked for, as far as that is counted.
     pub(super) count: u8,
 }
 
@@ -71,16 +71,6 @@ impl Queue {
         self.oldest == NONE
     }
 
-    pub(super) const fn oldest(&self) -> Option<u32> {
-        if self.oldest == NONE { None } else { Some(self.oldest) }
-    }
-
-    /// The slot that came into the queue after this one.
-    pub(super) fn newer(nodes: &Nodes, slot: u32) -> Option<u32> {
-        let newer = nodes[slot].newer;
-        (newer != NONE).then_some(newer)
-    }
-
     pub(super) fn push(&mut self, nodes: &mut Nodes, slot: u32) {
         let node = &mut nodes[slot];
         (node.newer, node.older) = (NONE, self.newest);
@@ -105,17 +95,9 @@ impl Queue {
         }
     }
 
-    /// Makes it the newest again.
-    pub(super) fn renew(&mut self, nodes: &mut Nodes, slot: u32) {
-        if self.newest != slot {
-            self.remove(nodes, slot);
-            self.push(nodes, slot);
-        }
-    }
-
     /// Takes out the oldest.
     pub(super) fn pop(&mut self, nodes: &mut Nodes) -> Option<u32> {
-        let slot = self.oldest()?;
+        let slot = Some(self.oldest).filter(|oldest| *oldest != NONE)?;
         self.remove(nodes, slot);
         Some(slot)
     }

@@ -11,8 +11,16 @@
 //! ([`EXAMINED_AT_MOST`]).
 
 use super::ghost::Ghost;
-use super::policy::{EXAMINED_AT_MOST, EvictionPolicy, PolicyKind};
 use super::queue::{Nodes, Queue};
+
+/// How many entries one eviction looks at, at most.
+///
+/// Passing over entries that were asked for is O(1) on average only: after a million hits in a row the next
+/// eviction would look at a million entries. After so many the next one goes whatever it is. (The 1991 paper
+/// warns of just this, seeds 002 section 2: 「オリジナルのバッファキャッシュ操作アルゴリズムにはバッファ
+/// キャッシュの数が比較的少ないことを前提にしているものがあり、そのままでは非常に効率が悪い」: algorithms
+/// made for few buffers are very slow with many.)
+pub(super) const EXAMINED_AT_MOST: usize = 64;
 
 /// The small queue has this part of the cache (section 4: 10%).
 const SMALL_PART: u64 = 10;
@@ -24,7 +32,8 @@ const ON_TRIAL_COUNT: u8 = 1;
 const SMALL: u8 = 0;
 const MAIN: u8 = 1;
 
-/// S3-FIFO.
+/// S3-FIFO. It sees slots, weights in bytes and hashes, never keys or values. Each entry that comes and goes
+/// is reported to it.
 #[derive(Debug, Default)]
 pub(super) struct S3Fifo {
     nodes: Nodes,
@@ -35,10 +44,42 @@ pub(super) struct S3Fifo {
 }
 
 impl S3Fifo {
-    pub(super) fn new(capacity_bytes: u64) -> Self {
-        let mut policy = Self::default();
-        policy.set_capacity(capacity_bytes);
-        policy
+    /// Entries of this many bytes fit from now on. The caller removes the rest with [`S3Fifo::evict`].
+    pub(super) fn set_capacity(&mut self, bytes: u64) {
+        self.small_bytes = bytes / SMALL_PART;
+        self.ghost.set_capacity(bytes - self.small_bytes);
+    }
+
+    /// An entry has come; there is room for it.
+    pub(super) fn inserted(&mut self, slot: u32, hash: u64, weight: u64) {
+        self.nodes.set(slot, hash, weight);
+        let place = if self.ghost.take(hash) { MAIN } else { SMALL };
+        self.push(slot, place);
+    }
+
+    /// An entry was asked for.
+    pub(super) fn touched(&mut self, slot: u32) {
+        let node = &mut self.nodes[slot];
+        node.count = (node.count + 1).min(MAX_COUNT);
+    }
+
+    /// An entry left without a decision of the policy.
+    pub(super) fn removed(&mut self, slot: u32) {
+        let queue = if self.nodes[slot].place == SMALL { &mut self.small } else { &mut self.main };
+        queue.remove(&mut self.nodes, slot);
+    }
+
+    /// Chooses the entry that leaves now, and forgets it; `None` when there is no entry.
+    pub(super) fn evict(&mut self) -> Option<u32> {
+        for _ in 0..EXAMINED_AT_MOST {
+            let from_small = !self.small.is_empty() && self.small.weight() >= self.small_bytes;
+            let evicted =
+                if from_small || self.main.is_empty() { self.evict_small() } else { self.evict_main() };
+            if evicted.is_some() {
+                return evicted;
+            }
+        }
+        self.main.pop(&mut self.nodes).or_else(|| self.small.pop(&mut self.nodes))
     }
 
     fn push(&mut self, slot: u32, place: u8) {
@@ -69,44 +110,5 @@ impl S3Fifo {
             return None;
         }
         Some(slot)
-    }
-}
-
-impl EvictionPolicy for S3Fifo {
-    fn kind(&self) -> PolicyKind {
-        PolicyKind::S3Fifo
-    }
-
-    fn set_capacity(&mut self, bytes: u64) {
-        self.small_bytes = bytes / SMALL_PART;
-        self.ghost.set_capacity(bytes - self.small_bytes);
-    }
-
-    fn inserted(&mut self, slot: u32, hash: u64, weight: u64) {
-        self.nodes.set(slot, hash, weight);
-        let place = if self.ghost.take(hash) { MAIN } else { SMALL };
-        self.push(slot, place);
-    }
-
-    fn touched(&mut self, slot: u32) {
-        let node = &mut self.nodes[slot];
-        node.count = (node.count + 1).min(MAX_COUNT);
-    }
-
-    fn removed(&mut self, slot: u32) {
-        let queue = if self.nodes[slot].place == SMALL { &mut self.small } else { &mut self.main };
-        queue.remove(&mut self.nodes, slot);
-    }
-
-    fn evict(&mut self) -> Option<u32> {
-        for _ in 0..EXAMINED_AT_MOST {
-            let from_small = !self.small.is_empty() && self.small.weight() >= self.small_bytes;
-            let evicted =
-                if from_small || self.main.is_empty() { self.evict_small() } else { self.evict_main() };
-            if evicted.is_some() {
-                return evicted;
-            }
-        }
-        self.main.pop(&mut self.nodes).or_else(|| self.small.pop(&mut self.nodes))
     }
 }

@@ -1,28 +1,23 @@
-//! The same tests for every policy, and naive models of three of them.
+//! What a cache keeps, and a naive model of its policy.
 
 mod naive;
 
-use std::collections::{BTreeMap, VecDeque};
+use std::collections::BTreeMap;
 
-use hs_units::Prng;
 use proptest::prelude::*;
 
-use self::naive::{NaiveS3Fifo, NaiveSieve};
+use self::naive::NaiveS3Fifo;
 use super::*;
 
-fn every_policy(check: impl Fn(PolicyKind)) {
-    PolicyKind::ALL.into_iter().for_each(check);
-}
-
-/// The contents of a cache of any policy: the entries that came and did not leave.
+/// The contents of a cache: the entries that came and did not leave.
 struct Checked {
     cache: Cache<u64, u64>,
     here: BTreeMap<u64, u64>,
 }
 
 impl Checked {
-    fn new(kind: PolicyKind, budget: u64) -> Self {
-        Self { cache: Cache::new(kind, budget), here: BTreeMap::new() }
+    fn new(budget: u64) -> Self {
+        Self { cache: Cache::new(budget), here: BTreeMap::new() }
     }
 
     fn insert(&mut self, key: u64, weight: u64, origin: Origin) -> Vec<u64> {
@@ -87,58 +82,45 @@ proptest! {
     /// time.
     #[test]
     fn a_cache_is_what_came_and_did_not_leave(ops in proptest::collection::vec(op(), 1..200), budget in 0_u64..300) {
-        every_policy(|kind| {
-            let mut checked = Checked::new(kind, budget);
-            for op in &ops {
-                match *op {
-                    Op::Demand(key, weight) => drop(checked.insert(key, weight, Origin::Demanded)),
-                    Op::Prefetch(key, weight) => {
-                        let demanded = checked.cache.demanded_bytes;
-                        let over = demanded > checked.cache.demanded_capacity();
-                        let known = checked.cache.contains(&key);
-                        checked.insert(key, weight, Origin::Prefetched);
-                        // Unless one that was promoted still had to make its own room.
-                        assert!(over || known || checked.cache.demanded_bytes == demanded, "{kind:?}");
-                    }
-                    Op::Get(key) => {
-                        let found = checked.cache.get(&key).copied();
-                        assert_eq!(found, checked.here.get(&key).copied());
-                    }
-                    Op::Remove(key) => assert_eq!(checked.cache.remove(&key), checked.here.remove(&key)),
-                    Op::Budget(bytes) => checked.set_budget(bytes),
+        let mut checked = Checked::new(budget);
+        for op in &ops {
+            match *op {
+                Op::Demand(key, weight) => drop(checked.insert(key, weight, Origin::Demanded)),
+                Op::Prefetch(key, weight) => {
+                    let demanded = checked.cache.demanded_bytes;
+                    let over = demanded > checked.cache.demanded_capacity();
+                    let known = checked.cache.contains(&key);
+                    checked.insert(key, weight, Origin::Prefetched);
+                    // Unless one that was promoted still had to make its own room.
+                    assert!(over || known || checked.cache.demanded_bytes == demanded);
                 }
-                checked.check();
+                Op::Get(key) => {
+                    let found = checked.cache.get(&key).copied();
+                    assert_eq!(found, checked.here.get(&key).copied());
+                }
+                Op::Remove(key) => assert_eq!(checked.cache.remove(&key), checked.here.remove(&key)),
+                Op::Budget(bytes) => checked.set_budget(bytes),
             }
-            let usage = checked.cache.usage();
-            let gets = ops.iter().filter(|op| matches!(op, Op::Get(_))).count() as u64;
-            assert_eq!(usage.hits + usage.misses, gets);
-            checked.set_budget(0);
-            assert!(checked.here.is_empty());
-        });
+            checked.check();
+        }
+        let usage = checked.cache.usage();
+        let gets = ops.iter().filter(|op| matches!(op, Op::Get(_))).count() as u64;
+        assert_eq!(usage.hits + usage.misses, gets);
+        checked.set_budget(0);
+        assert!(checked.here.is_empty());
     }
 
-    /// LRU, SIEVE and S3-FIFO evict exactly as a naive model of them does. The models know no share for
-    /// prefetched entries, so theirs is the part that demanded ones have.
+    /// It evicts exactly as a naive model of its policy does. The model knows no share for prefetched entries, so
+    /// its share is the part that demanded ones have.
     #[test]
-    fn simple_policies_are_their_naive_models(keys in proptest::collection::vec(0_u64..30, 1..300), room in 1_usize..20) {
-        let budget = room as u64 * 5;
-        let mut lru = VecDeque::new();
-        let mut sieve = NaiveSieve::new(room * 4);
-        let mut s3_fifo = NaiveS3Fifo::new(room * 4);
-        let kinds = [PolicyKind::Lru, PolicyKind::Sieve, PolicyKind::S3Fifo];
-        let mut caches = kinds.map(|kind| Checked::new(kind, budget));
+    fn it_evicts_as_a_naive_model_does(keys in proptest::collection::vec(0_u64..30, 1..300), room in 1_usize..20) {
+        let mut model = NaiveS3Fifo::new(room * 4);
+        let mut checked = Checked::new(room as u64 * 5);
         for key in keys {
-            let lru_hit = lru.iter().position(|here| *here == key).map(|at| lru.remove(at)).is_some();
-            lru.push_back(key);
-            if lru.len() > room * 4 {
-                lru.pop_front();
-            }
-            let hits = [lru_hit, sieve.ask(key), s3_fifo.ask(key)];
-            for (checked, hit) in caches.iter_mut().zip(hits) {
-                prop_assert_eq!(checked.cache.get(&key).is_some(), hit);
-                if !hit {
-                    checked.insert(key, 1, Origin::Demanded);
-                }
+            let hit = model.ask(key);
+            prop_assert_eq!(checked.cache.get(&key).is_some(), hit);
+            if !hit {
+                checked.insert(key, 1, Origin::Demanded);
             }
         }
     }
@@ -155,171 +137,79 @@ fn ask(cache: &mut Cache<u64, ()>, key: u64) -> bool {
 
 #[test]
 fn prefetched_entries_do_not_push_out_demanded_ones_and_are_promoted_when_asked_for() {
-    every_policy(|kind| {
-        let mut cache = Cache::new(kind, 1000);
-        (0..800).for_each(|key| assert!(!ask(&mut cache, key)));
-        for key in 10_000..20_000 {
-            cache.insert(key, (), 1, Origin::Prefetched, |left, ()| assert!(left >= 10_000, "{kind:?}"));
-        }
-        assert_eq!(cache.usage().prefetched_bytes, 200);
-        assert!((0..800).all(|key| cache.contains(&key)), "{kind:?}");
-        assert!((19_800..20_000).all(|key| cache.contains(&key)), "the latest wait");
-        assert_eq!(cache.usage().evicted_unused, 9_800);
-        assert!(cache.get(&19_900).is_some());
-        assert_eq!(cache.usage().prefetched_bytes, 199);
-        // It is demanded now: another 10,000 that wait do not push it out.
-        for key in 30_000..40_000 {
-            cache.insert(key, (), 1, Origin::Prefetched, |_, ()| {});
-        }
-        assert!(!cache.contains(&19_901));
-        assert_eq!(cache.usage().bytes, 1000);
-    });
+    let mut cache = Cache::new(1000);
+    (0..800).for_each(|key| assert!(!ask(&mut cache, key)));
+    for key in 10_000..20_000 {
+        cache.insert(key, (), 1, Origin::Prefetched, |left, ()| assert!(left >= 10_000));
+    }
+    assert_eq!(cache.usage().prefetched_bytes, 200);
+    assert!((0..800).all(|key| cache.contains(&key)));
+    assert!((19_800..20_000).all(|key| cache.contains(&key)), "the latest wait");
+    assert_eq!(cache.usage().evicted_unused, 9_800);
+    assert!(cache.get(&19_900).is_some());
+    assert_eq!(cache.usage().prefetched_bytes, 199);
+    // It is demanded now: another 10,000 that wait do not push it out.
+    for key in 30_000..40_000 {
+        cache.insert(key, (), 1, Origin::Prefetched, |_, ()| {});
+    }
+    assert!(!cache.contains(&19_901));
+    assert_eq!(cache.usage().bytes, 1000);
 }
 
 #[test]
 fn prefetched_entries_use_idle_room_and_give_it_back() {
-    every_policy(|kind| {
-        let mut cache = Cache::new(kind, 1000);
-        for key in 0..1000 {
-            cache.insert(key, (), 1, Origin::Prefetched, |_, ()| panic!("there is room"));
-        }
-        (5000..6000).for_each(|key| assert!(!ask(&mut cache, key)));
-        let usage = cache.usage();
-        assert_eq!((usage.bytes, usage.prefetched_bytes), (1000, 200), "{kind:?}");
-        assert!((800..1000).all(|key| cache.contains(&key)));
-    });
+    let mut cache = Cache::new(1000);
+    for key in 0..1000 {
+        cache.insert(key, (), 1, Origin::Prefetched, |_, ()| panic!("there is room"));
+    }
+    (5000..6000).for_each(|key| assert!(!ask(&mut cache, key)));
+    let usage = cache.usage();
+    assert_eq!((usage.bytes, usage.prefetched_bytes), (1000, 200));
+    assert!((800..1000).all(|key| cache.contains(&key)));
 }
 
 #[test]
 fn what_is_larger_than_its_share_is_not_kept_and_pushes_out_nothing() {
-    every_policy(|kind| {
-        let mut checked = Checked::new(kind, 100);
-        (0..8).for_each(|key| drop(checked.insert(key, 10, Origin::Demanded)));
-        assert_eq!(checked.insert(50, 81, Origin::Demanded), [50]);
-        assert_eq!(checked.insert(51, 21, Origin::Prefetched), [51]);
-        assert_eq!(checked.here.len(), 8);
-        assert_eq!(checked.insert(52, 80, Origin::Demanded).len(), 8);
-        assert_eq!(checked.insert(53, 20, Origin::Prefetched), [] as [u64; 0]);
-    });
+    let mut checked = Checked::new(100);
+    (0..8).for_each(|key| drop(checked.insert(key, 10, Origin::Demanded)));
+    assert_eq!(checked.insert(50, 81, Origin::Demanded), [50]);
+    assert_eq!(checked.insert(51, 21, Origin::Prefetched), [51]);
+    assert_eq!(checked.here.len(), 8);
+    assert_eq!(checked.insert(52, 80, Origin::Demanded).len(), 8);
+    assert_eq!(checked.insert(53, 20, Origin::Prefetched), [] as [u64; 0]);
 }
 
-/// The share of hits of `count` requests, after a warm-up of as many.
-fn hit_ratio(kind: PolicyKind, budget: u64, mut next: impl FnMut() -> u64, count: u32) -> f64 {
-    let mut cache = Cache::new(kind, budget);
-    for _ in 0..count {
-        ask(&mut cache, next());
-    }
-    let hits = (0..count).filter(|_| ask(&mut cache, next())).count();
-    hits as f64 / f64::from(count)
-}
-
-/// What is asked for repeatedly survives a scan of ten times the cache, which LRU does not keep.
+/// What is asked for repeatedly survives a scan of ten times the cache.
 #[test]
-fn a_scan_leaves_what_is_needed_except_with_lru() {
-    every_policy(|kind| {
-        let mut cache = Cache::new(kind, 1250);
-        for _ in 0..4 {
-            (0..500).for_each(|key| {
-                ask(&mut cache, key);
-            });
-        }
-        (10_000..20_000).for_each(|key| {
-            ask(&mut cache, key);
-        });
-        let left = (0..500).filter(|key| cache.contains(key)).count();
-        match kind {
-            PolicyKind::Lru => assert_eq!(left, 0),
-            // SIEVE's hand clears all marks on its first way round and then takes them: its paper says that
-            // it does not withstand scans.
-            PolicyKind::Sieve => assert!(left < 500),
-            PolicyKind::S3Fifo | PolicyKind::WTinyLfu => assert!(left > 450, "{kind:?}: {left}"),
-        }
-    });
-}
-
-/// An entry that drops out of the window competes with the oldest one, and the one that was asked for more
-/// often stays.
-#[test]
-fn only_what_is_asked_for_more_often_gets_past_the_window() {
-    let (wanted, rare) = (1_000, 2_000..2_010);
-    let mut cache = Cache::new(PolicyKind::WTinyLfu, 125);
-    (0..100).for_each(|key| assert!(!ask(&mut cache, key)));
-    for other in rare.clone() {
-        ask(&mut cache, wanted);
-        ask(&mut cache, other);
-    }
-    assert!(cache.contains(&wanted), "it was asked for ten times");
-    let let_in = rare.filter(|key| cache.contains(key)).count();
-    assert!(let_in <= 2, "{let_in} that were asked for once are there, besides that in the window");
-    assert!((0..100).filter(|key| cache.contains(key)).count() >= 96);
-}
-
-/// Each that was prefetched counts by itself, however many others were.
-#[test]
-fn what_was_prefetched_and_asked_for_once_does_not_get_past_the_window() {
-    let mut cache = Cache::new(PolicyKind::WTinyLfu, 125);
-    for _ in 0..2 {
-        (0..100).for_each(|key| {
+fn a_scan_leaves_what_is_needed() {
+    let mut cache = Cache::new(1250);
+    for _ in 0..4 {
+        (0..500).for_each(|key| {
             ask(&mut cache, key);
         });
     }
-    for key in 2_000..2_020 {
-        cache.insert(key, (), 1, Origin::Prefetched, |_, ()| {});
-        assert!(cache.get(&key).is_some());
-    }
-    ask(&mut cache, 0);
-    let left = (0..100).filter(|key| cache.contains(key)).count();
-    assert!(left >= 96, "{left} that were asked for twice");
-}
-
-/// A loop a little larger than the cache: LRU never hits.
-#[test]
-fn a_loop_larger_than_the_cache_hits_except_with_lru() {
-    every_policy(|kind| {
-        let mut at = 0;
-        let mut next = || {
-            at = (at + 1) % 1000;
-            at
-        };
-        let ratio = hit_ratio(kind, 1000, &mut next, 20_000);
-        match kind {
-            PolicyKind::Lru => assert!(ratio == 0.0),
-            PolicyKind::WTinyLfu => assert!(ratio > 0.5, "{ratio}"),
-            // Queues that take in everything turn with the loop as LRU does; their papers say so.
-            PolicyKind::Sieve | PolicyKind::S3Fifo => assert!(ratio < 0.8, "{kind:?} {ratio}"),
-        }
+    (10_000..20_000).for_each(|key| {
+        ask(&mut cache, key);
     });
-}
-
-/// Skewed requests with rare ones between them: the newer policies are no worse than LRU.
-#[test]
-fn skewed_requests_hit_at_least_as_often_as_with_lru() {
-    let ratios = PolicyKind::ALL.map(|kind| {
-        let mut prng = Prng::new(5);
-        // The product of two uniform numbers prefers small ones.
-        let mut next = || prng.below(100_000) * prng.below(100_000) / 100_000;
-        hit_ratio(kind, 6_000, &mut next, 100_000)
-    });
-    assert!(ratios[1..].iter().all(|ratio| *ratio >= ratios[0] - 0.01), "{ratios:?}");
+    let left = (0..500).filter(|key| cache.contains(key)).count();
+    assert!(left > 450, "{left}");
 }
 
 /// After a million hits on a million entries the next eviction looks at few of them. (Times are measured by
-/// the example `cache_policies` of hs-build; this counts.)
+/// the example `chunk_cache` of hs-build; this counts.)
 #[test]
 fn an_eviction_after_many_hits_passes_over_few() {
-    every_policy(|kind| {
-        let count = 20_000;
-        let mut cache = Cache::new(kind, count * 5 / 4);
-        (0..count).for_each(|key| {
-            ask(&mut cache, key);
-        });
-        for _ in 0..4 {
-            (0..count).for_each(|key| assert!(cache.get(&key).is_some()));
-        }
-        // Were the marks of all cleared by one eviction, this many would leave in the order in which they
-        // came.
-        ask(&mut cache, count);
-        assert_eq!(cache.usage().evicted, 1, "{kind:?}");
-        assert_eq!(cache.usage().bytes, count);
+    let count = 20_000;
+    let mut cache = Cache::new(count * 5 / 4);
+    (0..count).for_each(|key| {
+        ask(&mut cache, key);
     });
+    for _ in 0..4 {
+        (0..count).for_each(|key| assert!(cache.get(&key).is_some()));
+    }
+    // Were the marks of all cleared by one eviction, this many would leave in the order in which they
+    // came.
+    ask(&mut cache, count);
+    assert_eq!(cache.usage().evicted, 1);
+    assert_eq!(cache.usage().bytes, count);
 }

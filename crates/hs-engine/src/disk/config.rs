@@ -2,7 +2,6 @@
 
 use hs_units::Nanos;
 
-use crate::cache::PolicyKind;
 use crate::queue::{Class, QueueConfig};
 use crate::{MemoryBudgetConfig, PrefetchConfig};
 
@@ -43,8 +42,6 @@ pub struct DiskConfig {
     pub cache_bytes: u64,
     /// Bounds of the cache where it follows the system's memory; it is as large as above otherwise.
     pub cache_bounds: Option<MemoryBudgetConfig>,
-    /// Which of them leave when that is full.
-    pub cache_policy: PolicyKind,
     /// Readers keep what they are given, as the kernel does in its page cache: a chunk is not kept here when
     /// each of its blocks was handed over.
     pub readers_keep: bool,
@@ -71,7 +68,6 @@ impl Default for DiskConfig {
             least_prefetch_bytes: 1 << 20,
             cache_bytes: 40 << 20,
             cache_bounds: None,
-            cache_policy: PolicyKind::S3Fifo,
             readers_keep: false,
             read_ahead_bytes: 8 << 20,
             scattered: false,

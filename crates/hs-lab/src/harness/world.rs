@@ -6,7 +6,6 @@ use std::cmp::Reverse;
 use std::collections::{BTreeMap, BTreeSet, BinaryHeap};
 
 use hs_engine::PrefetchConfig;
-use hs_engine::cache::PolicyKind;
 use hs_engine::disk::{
     Action, ChunkKey, DeliveryConfig, DiskConfig, FetchChunk, FetchId, Form, ReadId, Requester,
     UseVisibility, Why, Worker,
@@ -479,7 +478,7 @@ impl World {
         self.holds(self.shell.compare(&usage));
         let budget = self.config.prefetch.map_or(0, |limits| limits.budget_bytes).max(RAW);
         self.must(usage.held_bytes <= budget, || format!("{} bytes wait, of {budget}", usage.held_bytes));
-        self.must(usage.filled_bytes <= budget, || format!("{} bytes came behind", usage.filled_bytes));
+        self.must(usage.filled_bytes <= budget, || format!("{} bytes wait behind demand", usage.filled_bytes));
         let (cached, most) = (usage.cache.bytes, self.cache_budget);
         self.must(cached <= most, || format!("the cache holds {cached} of {most}"));
         if self.seen.steps.is_multiple_of(CHECKED_EVERY) {
@@ -538,7 +537,6 @@ fn config(prng: &mut Prng, medium: &FaultyMedium) -> DiskConfig {
         least_prefetch_bytes: RAW,
         cache_bytes: RAW * (4 + prng.below(200)),
         cache_bounds: None,
-        cache_policy: PolicyKind::ALL[prng.below(4) as usize],
         readers_keep: prng.below(2) == 0,
         read_ahead_bytes: RAW * prng.below(65),
         scattered: false,

@@ -1,44 +1,8 @@
-//! Policies as their papers write them, on plain vectors.
+//! The policy as its paper writes it, on plain queues.
 
 use std::collections::VecDeque;
 
-use super::policy::EXAMINED_AT_MOST;
-
-/// Algorithm 1 of the SIEVE paper, on a plain vector from the oldest to the newest.
-#[derive(Default)]
-pub(super) struct NaiveSieve {
-    room: usize,
-    entries: Vec<(u64, bool)>,
-    hand: usize,
-}
-
-impl NaiveSieve {
-    pub(super) fn new(room: usize) -> Self {
-        Self { room, ..Self::default() }
-    }
-
-    pub(super) fn ask(&mut self, key: u64) -> bool {
-        if let Some(entry) = self.entries.iter_mut().find(|(here, _)| *here == key) {
-            entry.1 = true;
-            return true;
-        }
-        if self.entries.len() == self.room {
-            // As many as the real one passes over; with fewer entries this changes nothing.
-            for _ in 0..EXAMINED_AT_MOST {
-                if !self.entries[self.hand].1 {
-                    break;
-                }
-                self.entries[self.hand].1 = false;
-                self.hand = (self.hand + 1) % self.room;
-            }
-            self.entries.remove(self.hand);
-            // Past the newest it begins again, and not with the one that comes now.
-            self.hand %= self.entries.len().max(1);
-        }
-        self.entries.push((key, false));
-        false
-    }
-}
+use super::s3_fifo::EXAMINED_AT_MOST;
 
 /// Algorithm 1 of the S3-FIFO paper, for entries of one size: queues of names and counts, the oldest first.
 pub(super) struct NaiveS3Fifo {

@@ -1,7 +1,7 @@
-//! What each cache policy costs and hits, as one JSON object.
+//! What the chunk cache costs and hits, as one JSON object.
 //!
 //! ```text
-//! cargo run --release -p hs-build --example cache_policies [PROFILE]...
+//! cargo run --release -p hs-build --example chunk_cache [PROFILE]...
 //! ```
 //!
 //! Synthetic requests at a million entries: skewed (Zipf), a loop a quarter larger than the cache, and a
@@ -17,7 +17,7 @@ use std::io::Write;
 use std::path::Path;
 use std::time::{Duration, Instant};
 
-use hs_engine::cache::{Cache, Origin, PolicyKind};
+use hs_engine::cache::{Cache, Origin};
 use hs_trace::Profile;
 use hs_units::Prng;
 
@@ -34,9 +34,7 @@ const PASSES: usize = 3;
 fn main() -> Result<(), Box<dyn Error>> {
     let mut lines = Vec::new();
     for (name, requests) in [("zipf", zipf(1)), ("loop", looped()), ("zipf with scans", with_scans())] {
-        for kind in PolicyKind::ALL {
-            lines.push(measure(name, kind, ENTRIES as u64, &requests));
-        }
+        lines.push(measure(name, ENTRIES as u64, &requests));
     }
     for path in std::env::args_os().skip(1) {
         let path = Path::new(&path);
@@ -52,7 +50,7 @@ fn main() -> Result<(), Box<dyn Error>> {
             for part in PARTS {
                 let room = distinct.len() as u64 / part;
                 let name = format!("{name}{what}, 1/{part} of its windows");
-                lines.extend(PolicyKind::ALL.map(|kind| replay(&name, kind, room, requests)));
+                lines.push(replay(&name, room, requests));
             }
         }
     }
@@ -105,8 +103,8 @@ fn windows(profile: &Profile) -> Vec<u64> {
 
 /// A cache of so many entries with a weight of one each, all for demanded ones: prefetched entries have a
 /// fifth of the budget.
-fn cache(kind: PolicyKind, entries: u64) -> Cache<u64, ()> {
-    Cache::new(kind, entries * 5 / 4)
+fn cache(entries: u64) -> Cache<u64, ()> {
+    Cache::new(entries * 5 / 4)
 }
 
 fn ask(cache: &mut Cache<u64, ()>, key: u64) {
@@ -115,15 +113,15 @@ fn ask(cache: &mut Cache<u64, ()>, key: u64) {
     }
 }
 
-fn measure(name: &str, kind: PolicyKind, entries: u64, requests: &[u64]) -> String {
-    let mut cache_once = cache(kind, entries);
+fn measure(name: &str, entries: u64, requests: &[u64]) -> String {
+    let mut cache_once = cache(entries);
     let began = Instant::now();
     requests.iter().for_each(|key| ask(&mut cache_once, *key));
     let nanos = began.elapsed().as_nanos() as f64 / requests.len() as f64;
     let passes = if name.contains("scans") { PASSES } else { 0 };
     let mut shortest = vec![u32::MAX; requests.len()];
     for _ in 0..passes {
-        let mut again = cache(kind, entries);
+        let mut again = cache(entries);
         for (key, shortest) in requests.iter().zip(&mut shortest) {
             let began = Instant::now();
             ask(&mut again, *key);
@@ -135,15 +133,15 @@ fn measure(name: &str, kind: PolicyKind, entries: u64, requests: &[u64]) -> Stri
     line(name, &cache_once, requests.len(), nanos, longest)
 }
 
-fn replay(name: &str, kind: PolicyKind, entries: u64, requests: &[u64]) -> String {
+fn replay(name: &str, entries: u64, requests: &[u64]) -> String {
     let began = Instant::now();
     for _ in 1..REPLAYS {
-        let mut cache = cache(kind, entries);
+        let mut cache = cache(entries);
         requests.iter().for_each(|key| ask(&mut cache, *key));
         std::hint::black_box(&cache);
     }
     let nanos = began.elapsed().as_nanos() as f64 / (requests.len() * (REPLAYS - 1)) as f64;
-    let mut cache = cache(kind, entries);
+    let mut cache = cache(entries);
     requests.iter().for_each(|key| ask(&mut cache, *key));
     line(name, &cache, requests.len(), nanos, None)
 }
@@ -160,9 +158,8 @@ fn line(
     let longest =
         longest.map_or_else(|| "null".to_owned(), |longest| format!("{:.1}", longest.as_secs_f64() * 1e6));
     format!(
-        "{{\"requests\": \"{name}\", \"policy\": \"{}\", \"entries\": {}, \"hit_ratio\": {hit_ratio:.4}, \"ns_an_operation\": {nanos:.1}, \
+        "{{\"requests\": \"{name}\", \"entries\": {}, \"hit_ratio\": {hit_ratio:.4}, \"ns_an_operation\": {nanos:.1}, \
          \"longest_us\": {longest}}}",
-        cache.policy().as_str(),
         usage.entries
     )
 }
