@@ -1,58 +1,45 @@
 #!/usr/bin/env python3
-"""What an honest client of `headstart serve` keeps of its rate while others attack the server, and what memory the server then needs.
+"""What an honest client of `headstart serve` keeps of its rate while others attack the server, and what memory the
+server then needs.
 
-The honest client reads at a limited rate, from another address than the attackers. It is measured alone and during each attack, in
-turns; what counts is the ratio of the two. Each server is started anew. All of it is on loopback, so attackers, client and server
-share this machine's cores.
+The honest client reads at a limited rate, from another address than the attackers. It is measured alone and during each
+attack, in turns; what counts is the ratio of the two. Each server is started anew. All of it is on loopback, so
+attackers, client and server share this machine's cores.
 """
 
+import itertools
 import os
 import re
 import socket
 import struct
 import subprocess
-import tempfile
 import threading
 import time
-from contextlib import contextmanager
-from pathlib import Path
+from contextlib import contextmanager, suppress
+from functools import partial
 
-from harness import alternate, arguments, figure, finish, headstart, headstart_path, run, spread
+from harness import MIB, benchmark, headstart, headstart_path, run, scratch
+from mounts import memory_bytes, program
 
 RATE = 8 << 20
 PIECE = 256 << 10
 SECONDS = 4
-LEAST_RATIO = 0.9
-MOST_MIB = 256
-MOST_METRICS_MIB = 16
 DISK_BYTES = 64 << 20
 HONEST, ATTACKERS = "127.0.0.9", ["127.0.0.1", "127.0.0.2", "127.0.0.3", "127.0.0.4"]
 
-
-def rss_mib(pid):
-    return int(re.search(r"VmRSS:\s+(\d+)", Path(f"/proc/{pid}/status").read_text())[1]) / 1024
-
-
-class Server:
-    """A server of one image over HTTP and NBD and with metrics."""
-
-    def __init__(self, image):
-        words = [headstart_path(), "serve", f"a={image}", "--unsupervised", "--cache", "16M", "--http", "0.0.0.0:0", "--nbd", "0.0.0.0:0",
-                 "--metrics", "127.0.0.1:0"]
-        self.process = subprocess.Popen(words, stderr=subprocess.PIPE, text=True)
+@contextmanager
+def serving(image):
+    """A server of one image over HTTP and NBD and with metrics: the process, and its ports."""
+    words = ["serve", f"a={image}", "--unsupervised", "--cache", "16M", "--http", "0.0.0.0:0", "--nbd", "0.0.0.0:0",
+             "--metrics", "127.0.0.1:0"]
+    with program(headstart_path(), *words, stderr=subprocess.PIPE, text=True) as process:
         said = ""
         while "Ctrl-C" not in said:
-            said += self.process.stderr.readline()
-        port = lambda scheme: int(re.search(rf"{scheme}://[\d.]+:(\d+)", said)[1])
-        self.nbd = port("nbd")
-        self.http, self.metrics = port(r"served at http"), port(r"metrics at http")
+            said += process.stderr.readline()
         # What it says later is not for us, and must not fill the pipe.
-        threading.Thread(target=self.process.stderr.read, daemon=True).start()
-
-    def end(self):
-        self.process.terminate()
-        self.process.wait()
-
+        threading.Thread(target=process.stderr.read, daemon=True).start()
+        schemes = {"nbd": "nbd", "http": "served at http", "metrics": "metrics at http"}
+        yield process, {name: int(re.search(rf"{scheme}://[\d.]+:(\d+)", said)[1]) for name, scheme in schemes.items()}
 
 def connect(source, port, receive_bytes=None):
     stream = socket.socket()
@@ -63,7 +50,6 @@ def connect(source, port, receive_bytes=None):
     stream.connect(("127.0.0.1", port))
     return stream
 
-
 def hear(stream, count):
     heard = bytearray()
     while len(heard) < count:
@@ -73,8 +59,7 @@ def hear(stream, count):
         heard += piece
     return heard
 
-
-def nbd(source, port, receive_bytes=None):
+def connect_nbd(source, port, receive_bytes=None):
     """A connection that has chosen the export, with simple replies."""
     stream = connect(source, port, receive_bytes)
     hear(stream, 18)
@@ -82,203 +67,138 @@ def nbd(source, port, receive_bytes=None):
     hear(stream, 10)
     return stream
 
-
 def ask_nbd(stream, offset, count):
     stream.sendall(struct.pack(">IHHQQI", 0x25609513, 0, 0, 7, offset, count))
 
+# --- the honest client: reads a piece, by a connection of its own or one that it keeps ------------
 
-# --- the honest client ----------------------------------------------------------------------------
+def read_http(stream, offset):
+    ask = f"GET /a.hsi HTTP/1.1\r\nHost: x\r\nRange: bytes={offset}-{offset + PIECE - 1}\r\n\r\n"
+    stream.sendall(ask.encode())
+    head = bytearray()
+    while b"\r\n\r\n" not in head:
+        head += hear(stream, 1)
+    if not head.startswith(b"HTTP/1.1 206"):
+        raise ConnectionError(head.decode())
+    hear(stream, PIECE)
 
+def read_nbd(stream, offset):
+    ask_nbd(stream, offset, PIECE)
+    hear(stream, 16 + PIECE)
 
-class Http:
-    def __init__(self, server):
-        self.port, self.stream = server.http, None
+def read_metrics(stream, _offset):
+    """Reads less, as often."""
+    stream.sendall(b"GET /metrics HTTP/1.1\r\nHost: x\r\nConnection: close\r\n\r\n")
+    heard = b"".join(iter(lambda: stream.recv(1 << 16), b""))
+    if not heard.endswith(b"# EOF\n"):
+        raise ConnectionError("half of the figures")
 
-    def read(self, offset, count):
-        self.stream = self.stream or connect(HONEST, self.port)
-        self.stream.sendall(f"GET /a.hsi HTTP/1.1\r\nHost: x\r\nRange: bytes={offset}-{offset + count - 1}\r\n\r\n".encode())
-        head = bytearray()
-        while b"\r\n\r\n" not in head:
-            head += hear(self.stream, 1)
-        if not head.startswith(b"HTTP/1.1 206"):
-            raise ConnectionError(head.decode())
-        hear(self.stream, count)
+HONEST_CLIENTS = {"http": (connect, read_http), "nbd": (connect_nbd, read_nbd), "metrics": (connect, read_metrics)}
 
-
-class Nbd:
-    def __init__(self, server):
-        self.port, self.stream = server.nbd, None
-
-    def read(self, offset, count):
-        self.stream = self.stream or nbd(HONEST, self.port)
-        ask_nbd(self.stream, offset, count)
-        hear(self.stream, 16 + count)
-
-
-class Metrics:
-    """It reads less, as often."""
-
-    def __init__(self, server):
-        self.port = server.metrics
-
-    def read(self, offset, count):
-        with connect(HONEST, self.port) as stream:
-            stream.sendall(b"GET /metrics HTTP/1.1\r\nHost: x\r\nConnection: close\r\n\r\n")
-            heard = b""
-            while piece := stream.recv(1 << 16):
-                heard += piece
-            if not heard.endswith(b"# EOF\n"):
-                raise ConnectionError("half of the figures")
-
-
-def honest_rate(client, size):
-    """Bytes a second of one that takes a piece at a time at a limited rate, for so long. A connection that fails is made again."""
-    began, taken, offset = time.monotonic(), 0, 0
+def honest_rate(kind, port):
+    """Bytes a second of a client that takes a piece at a time at a limited rate, for so long. A connection that fails is
+    made again."""
+    opens, read = HONEST_CLIENTS[kind]
+    began, taken, offset, stream = time.monotonic(), 0, 0, None
     while (now := time.monotonic()) < began + SECONDS:
         due = began + taken / RATE
         if due > now:
             time.sleep(min(due - now, began + SECONDS - now))
             continue
         try:
-            client.read(offset, PIECE)
+            stream = stream or opens(HONEST, port)
+            read(stream, offset)
             taken += PIECE
-            offset = (offset + PIECE) % (size - PIECE)
+            offset = (offset + PIECE) % (DISK_BYTES - PIECE)
+            if kind == "metrics":
+                stream = stream.close()
         except OSError:
-            client.stream = None
+            stream = None
             time.sleep(0.05)
     return taken / (time.monotonic() - began)
 
+# --- attacks: each opens connections and leaves them ----------------------------------------------
 
-# --- attacks: each holds connections while it is entered ------------------------------------------
-
-
-def silent(port, beginning=b"", count=4200):
+def silent(kind, port, said=b"", count=4200):
     """As many connections as the server has, and some more, that say so much and wait."""
-    def attack(server):
-        held = []
-        for number in range(count):
-            stream = connect(ATTACKERS[number % len(ATTACKERS)], getattr(server, port))
-            stream.sendall(beginning)
-            held.append(stream)
-        return held
-    return attack
+    opens = connect_nbd if kind == "chosen" else connect
+    for source, _ in zip(itertools.cycle(ATTACKERS), range(count)):
+        stream = opens(source, port)
+        stream.sendall(said)
+        yield stream
 
+def not_reading(opens, ask, count, port):
+    """Connections with small buffers that ask for much and read nothing."""
+    for source, _ in zip(itertools.cycle(ATTACKERS), range(count)):
+        stream = opens(source, port, 4096)
+        with suppress(OSError):
+            ask(stream)
+        yield stream
 
-def heads(server):
-    held = []
-    for number in range(200):
-        stream = connect(ATTACKERS[number % len(ATTACKERS)], server.http)
+def heads(port):
+    for stream in silent("http", port, count=200):
         stream.setblocking(False)
-        try:
+        with suppress(OSError):
             stream.sendall(b"GET /a.hsi HTTP/1.1\r\nX: " + b"x" * (390 << 10))
-        except OSError:
-            pass
-        held.append(stream)
-    return held
+        yield stream
 
-
-def unread_answers(server):
-    held = []
-    for number in range(400):
-        stream = connect(ATTACKERS[number % len(ATTACKERS)], server.http, 4096)
-        stream.sendall(b"GET /a.hsi HTTP/1.1\r\nHost: x\r\n\r\n")
-        held.append(stream)
-    return held
-
-
-def idle_nbd(server):
-    return [nbd(ATTACKERS[number % len(ATTACKERS)], server.nbd) for number in range(300)]
-
-
-def unread_nbd(server):
-    held = []
-    for number in range(250):
-        stream = nbd(ATTACKERS[number % len(ATTACKERS)], server.nbd, 4096)
-        try:
-            ask_nbd(stream, 0, 32 << 20)
-        except OSError:
-            pass
-        held.append(stream)
-    return held
-
-
-def endless_head(server):
-    held = silent("metrics", b"G", 500)(server)
-    stream = connect(ATTACKERS[0], server.metrics)
-    try:
+def endless_head(port):
+    yield from silent("metrics", port, b"G", 500)
+    stream = connect(ATTACKERS[0], port)
+    with suppress(OSError):
         stream.sendall(b"GET /metrics HTTP/1.1\r\nX: ")
         for _ in range(300):
             stream.sendall(b"x" * (1 << 20))
-    except OSError:
-        pass
-    return held + [stream]
+    yield stream
 
-
+HTTP_2 = b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r"
+WHOLE = b"GET /a.hsi HTTP/1.1\r\nHost: x\r\n\r\n"
+# Each: what it attacks, how, and how much memory it may cost.
 ATTACKS = {
-    "HTTP, silent": (Http, silent("http"), None),
-    "HTTP, half a preface of HTTP/2": (Http, silent("http", b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r"), None),
-    "HTTP, heads of 390 KB": (Http, heads, None),
-    "HTTP, unread answers": (Http, unread_answers, None),
-    "NBD, silent": (Nbd, silent("nbd", count=300), None),
-    "NBD, idle": (Nbd, idle_nbd, None),
-    "NBD, unread reads of 32 MiB": (Nbd, unread_nbd, MOST_MIB),
-    "metrics, a head without end": (Metrics, endless_head, MOST_METRICS_MIB),
+    "HTTP, silent": ("http", partial(silent, "http"), None),
+    "HTTP, half a preface of HTTP/2": ("http", partial(silent, "http", said=HTTP_2), None),
+    "HTTP, heads of 390 KB": ("http", heads, None),
+    "HTTP, unread answers": ("http", partial(not_reading, connect, lambda stream: stream.sendall(WHOLE), 400), None),
+    "NBD, silent": ("nbd", partial(silent, "nbd", count=300), None),
+    "NBD, idle": ("nbd", partial(silent, "chosen", count=300), None),
+    "NBD, unread reads of 32 MiB": (
+        "nbd", partial(not_reading, connect_nbd, lambda stream: ask_nbd(stream, 0, 32 << 20), 250), 256),
+    "metrics, a head without end": ("metrics", endless_head, 16),
 }
 
-
-@contextmanager
-def held(attack, server):
-    streams = attack(server)
-    yield
-    for stream in streams:
-        stream.close()
-
-
-def both(kind, attack, image, size):
+def both(kind, attack, image):
     """The client's rate alone and during the attack, and the server's memory before and at most during it."""
-    server = Server(image)
-    try:
-        alone = honest_rate(kind(server), size)
-        before = most = rss_mib(server.process.pid)
+    with serving(image) as (process, ports):
+        alone = honest_rate(kind, ports[kind])
+        before = most = memory_bytes(process.pid, "VmRSS") / MIB
         done = threading.Event()
 
         def watch():
             nonlocal most
             while not done.wait(0.05):
-                most = max(most, rss_mib(server.process.pid))
+                most = max(most, memory_bytes(process.pid, "VmRSS") / MIB)
 
         watching = threading.Thread(target=watch)
         watching.start()
-        with held(attack, server):
-            attacked = honest_rate(kind(server), size)
+        held = [*attack(port=ports[kind])]
+        attacked = honest_rate(kind, ports[kind])
+        for stream in held:
+            stream.close()
         done.set()
         watching.join()
-        return {"alone": alone, "attacked": attacked, "ratio": attacked / alone, "before_mib": before, "more_mib": most - before}
-    finally:
-        server.end()
+        return {"alone": alone, "attacked": attacked, "ratio": attacked / alone, "before_mib": before,
+                "more_mib": most - before}
 
-
-def main():
-    args = arguments(__doc__, repeats=3).parse_args()
+@benchmark(repeats=3)
+def measure(bench):
     run("prlimit", f"--pid={os.getpid()}", "--nofile=20000:20000")
-    with tempfile.TemporaryDirectory(prefix="headstart-bench-") as folder:
-        raw, image = Path(folder) / "disk.raw", Path(folder) / "a.hsi"
-        with open("/dev/urandom", "rb") as random:
-            raw.write_bytes(random.read(DISK_BYTES))
-        headstart("build", raw, "-o", image, "--codec", "zstd:1")
-        cases = {name: lambda kind=kind, attack=attack: both(kind, attack, image, DISK_BYTES)
-                 for name, (kind, attack, _) in ATTACKS.items()}
-        found = alternate(cases, args.repeats, lambda one: f"{one['ratio']:.3f} of its rate, {one['more_mib']:.0f} MiB more")
-    figures = []
-    for name, (_, _, most_mib) in ATTACKS.items():
-        of = lambda key: spread(one[key] for one in found[name])
-        ratio, more = of("ratio"), of("more_mib")
-        figures.append(figure(f"{name}: an honest client's rate ÷ its rate alone", ratio["median"], at_least=LEAST_RATIO,
-                              noise=[ratio["min"], ratio["max"]], detail={"alone": of("alone"), "attacked": of("attacked")}))
-        figures.append(figure(f"{name}: memory of the server, beyond what it had", more["max"], at_most=most_mib, unit="MiB", detail=more))
-    commit = run("git", "-C", str(Path(__file__).parent), "rev-parse", "HEAD").strip()
-    finish("attacks", figures, args.repeats, commit=commit)
-
-
-if __name__ == "__main__":
-    main()
+    raw, image = scratch() / "disk.raw", scratch() / "a.hsi"
+    raw.write_bytes(os.urandom(DISK_BYTES))
+    headstart("build", "--force", raw, "-o", image, "--codec", "zstd:1")
+    attacks = bench.chosen(ATTACKS)
+    runs = bench.turns({name: partial(both, kind, attack, image) for name, (kind, attack, _) in attacks.items()},
+                       say="{ratio:.3f} of its rate, {more_mib:.0f} MiB more")
+    for name, (_, _, most_mib) in attacks.items():
+        bench.figure(f"{name}: an honest client's rate ÷ its rate alone", runs.median(name, "ratio"), at_least=0.9)
+        bench.figure(f"{name}: memory of the server, beyond what it had", max(runs.values(name, "more_mib")),
+                     at_most=most_mib, unit="MiB")

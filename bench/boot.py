@@ -6,67 +6,48 @@ Contenders take turns: raw, cloop-like, unoptimised, optimised, and with everyth
 
 import json
 
-from harness import DRIVES, arguments, figure, finish, headstart, progress, scratch, wait_until_quiet
+from harness import DRIVES, benchmark, headstart, progress, scratch, wait_until_quiet
 from inputs import cache
 
 # What docs/DEMO.md calls them, and whether more is better.
 NAMES = {
-    "wait_to_unoptimised": ("storage wait ÷ the unoptimised boot's", False),
-    "wait_to_cloop_like": ("storage wait ÷ the cloop-like boot's", False),
-    "ready_to_limit": ("optimised ready ÷ max(warm, delivery of the hot region)", False),
-    "seeks_to_unoptimised": ("seeks ÷ the unoptimised boot's", False),
-    "prefetch_rate_to_medium": ("rate while prefetching ÷ the drive's where the hot region lies", True),
+    "wait_to_unoptimised": ("storage wait ÷ the unoptimised boot's", "at_most"),
+    "wait_to_cloop_like": ("storage wait ÷ the cloop-like boot's", "at_most"),
+    "ready_to_limit": ("optimised ready ÷ max(warm, delivery of the hot region)", "at_most"),
+    "seeks_to_unoptimised": ("seeks ÷ the unoptimised boot's", "at_most"),
+    "prefetch_rate_to_medium": ("rate while prefetching ÷ the drive's where the hot region lies", "at_least"),
 }
+# What readers waited for the medium as the server saw it does not drown in what else makes boots vary.
+SEEN_GOALS = {"cd-24x-cav": 0.10, "hdd-7200": 0.15}
 
-
-def figures_of(demo):
+def figures_of(bench, medium, demo):
     """The figures of one demo's boots."""
-    boot = demo["boot"]
-    detail = {
-        "boots": boot["contenders"],
-        "delivery": boot["delivery"],
-        "demand_wait_s": {name: run["demand_wait_s"] for name, run in demo["runs"].items()},
-        "seeks": {name: run["seeks"] for name, run in demo["runs"].items()},
-        "store_requests": {name: run["store_requests"] for name, run in demo["runs"].items()},
-    }
+    boot, runs = demo["boot"], demo["runs"]
+    detail = {"boots": boot["contenders"], "delivery": boot["delivery"],
+              **{key: {name: run[key] for name, run in runs.items()}
+                 for key in ("demand_wait_s", "seeks", "store_requests")}}
     for key, ratio in boot["ratios"].items():
         if ratio is None:
             continue
-        name, more = NAMES[key]
-        # A ratio of waits that boots vary by more than is stated, not judged.
-        drowns = None in (ratio.get("range") or [None])
-        target = {} if drowns else {"at_least" if more else "at_most": ratio["goal"]}
+        name, goal = NAMES[key]
         noise = ratio.get("range")
+        # A ratio of waits that boots vary by more than is stated, not judged.
+        target = {} if None in (noise or [None]) else {goal: ratio["goal"]}
         noise = [noise["least"], noise["most"]] if isinstance(noise, dict) else noise
-        yield figure(f"{name}, {boot['medium']}", ratio["ratio"], noise=noise, detail=detail, **target)
+        bench.figure(f"{name}, {medium}", ratio["ratio"], noise=noise, detail=detail, **target)
         detail = {}
-
-
-    yield from observed(demo["runs"], boot["medium"])
-
-
-def observed(runs, medium):
-    """What readers waited for the medium as the server saw it, all waits added up, in the median boots: it does not drown
-    in what else makes boots vary."""
-    ours = runs["optimised"]["demand_wait_s"]
     for key, name in (("unoptimised", "unoptimised"), ("cloop_like", "cloop-like")):
-        goal = {"cd-24x-cav": 0.10, "hdd-7200": 0.15}[medium]
-        yield figure(f"waits seen by the server ÷ the {name} boot's, {medium}", ours / runs[key]["demand_wait_s"], at_most=goal)
+        ratio = runs["optimised"]["demand_wait_s"] / runs[key]["demand_wait_s"]
+        bench.figure(f"waits seen by the server ÷ the {name} boot's, {medium}", ratio, at_most=SEEN_GOALS[medium])
 
-
-def main():
-    args = arguments(__doc__, repeats=3).parse_args()
-    figures, tables = [], {}
-    for medium in DRIVES:
+@benchmark(repeats=3, media=DRIVES)
+def measure(bench):
+    bench.more["tables"] = {}
+    for medium in bench.media:
         progress(f"headstart demo --story boot on {medium}")
         wait_until_quiet()
         out = scratch() / medium
-        headstart("demo", "--story", "boot", "--boot-medium", medium, "--repeats", args.repeats, "--out", out,
+        headstart("demo", "--story", "boot", "--boot-medium", medium, "--repeats", bench.repeats, "--out", out,
                   "--cache", cache(), patience_s=3600)
-        figures += figures_of(json.loads((out / "demo.json").read_text()))
-        tables[medium] = (out / "table.txt").read_text().splitlines()
-    finish("boot", figures, args.repeats, tables=tables)
-
-
-if __name__ == "__main__":
-    main()
+        figures_of(bench, medium, json.loads((out / "demo.json").read_text()))
+        bench.more["tables"][medium] = (out / "table.txt").read_text().splitlines()

@@ -19,8 +19,9 @@ import os
 import signal
 import struct
 import time
+from functools import partial
 
-from harness import alternate, arguments, figure, finish, scratch, spread
+from harness import benchmark, scratch
 
 BYTES = 512 << 20
 # A pipe, which must hold an answer and its header, may have 1 MiB.
@@ -35,15 +36,12 @@ SPLICE_MOVE, SPLICE_MORE, SPLICE_GIFT = 1, 4, 8
 PIPE_SIZE = 1031
 libc = ctypes.CDLL(None, use_errno=True)
 
-
 class IoVec(ctypes.Structure):
     _fields_ = [("base", ctypes.c_void_p), ("len", ctypes.c_size_t)]
-
 
 def attributes(node):
     kind, size = (0o040755, 0) if node == 1 else (0o100444, BYTES)
     return struct.pack("<QQQQQQIIIIIIIIII", node, size, size // 512, 0, 0, 0, 0, 0, 0, kind, 1, 0, 0, 0, 4096, 0)
-
 
 class Server:
     def __init__(self, device, way, backing):
@@ -109,7 +107,6 @@ class Server:
             elif opcode not in (FORGET, BATCH_FORGET, INTERRUPT):
                 self.reply(unique, error=38)
 
-
 def rate(way, plain):
     """MB/s of reading the file once."""
     place = scratch() / "fuse-copy"
@@ -147,28 +144,14 @@ def rate(way, plain):
         os.waitpid(server, 0)
         place.rmdir()
 
-
-def main():
-    repeats = arguments(__doc__, repeats=5).parse_args().repeats
+@benchmark(repeats=5)
+def measure(bench):
     path = scratch() / "fuse-copy.raw"
     with open(path, "wb") as file:
         for _ in range(BYTES // REQUEST):
             file.write(os.urandom(REQUEST))
-    plain = os.open(path, os.O_RDONLY)
-    ways = ["written", "spliced", "spliced, same pages", "passthrough"]
-    try:
-        results = alternate({way: (lambda way=way: rate(way, plain)) for way in ways}, repeats, say=lambda value: f"{value:.0f}")
-    finally:
-        os.close(plain)
-        path.unlink()
-    written = spread(results["written"])["median"]
-    figures = [
-        figure(f"{way}, of the rate of answers that are written", round(spread(results[way])["median"] / written, 3),
-               detail=spread(results[way], 0))
-        for way in ways
-    ]
-    finish("fuse_copy", figures, repeats)
-
-
-if __name__ == "__main__":
-    main()
+    with open(path, "rb") as plain:
+        ways = ["written", "spliced", "spliced, same pages", "passthrough"]
+        runs = bench.turns({way: partial(rate, way, plain.fileno()) for way in ways}, say="{value:.0f}")
+    for way in ways:
+        bench.figure(f"{way}, of the rate of answers that are written", runs.ratio(way, "written", "value"))

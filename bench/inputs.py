@@ -1,7 +1,7 @@
 """What is measured: roots, images, profiles and squashfs files, made once and kept.
 
-The demo's files are taken from its cache; everything else lies in `bench/` beside them. A file is
-made again when it is older than what it is made from, and than the program that makes it.
+The demo's files are taken from its cache; everything else lies in `bench/` beside them. A file is made again when it
+is older than what it is made from, and than the program that makes it.
 """
 
 import json
@@ -11,7 +11,7 @@ import sys
 import time
 from pathlib import Path
 
-from harness import boot, headstart, headstart_path, progress, run
+from harness import boot, headstart, headstart_json, headstart_path, progress, repeated, run
 
 LEVEL = 15
 READY = "^ready"
@@ -19,15 +19,13 @@ READY = "^ready"
 COMMAND = ["python3", "-c", 'import pandas, sympy; print("ready", flush=True)']
 # Another program, whose blocks are other ones: checks packages that the start does not touch.
 OTHER_COMMAND = ["dpkg", "--verify", "libperl5.36", "perl-modules-5.36", "coreutils", "bash", "dpkg", "apt", "passwd"]
-# Another program that shares the interpreter and little else.
-NEAR_COMMAND = ["python3", "-c", "import numpy.testing, unittest, asyncio, xml.dom.minidom, sqlite3, email.mime.multipart"]
-
+# A Debian with systemd that boots with a kernel of its own.
+GUEST_PACKAGES = "systemd,systemd-sysv,udev,dbus,linux-image-cloud-amd64,initramfs-tools"
+NO_DOCUMENTS = ["--dpkgopt=path-exclude=/usr/share/man/*", "--dpkgopt=path-exclude=/usr/share/locale/*"]
 
 def cache():
     """The demo's cache folder, where the root is kept."""
-    folder = os.environ.get("HEADSTART_CACHE")
-    return Path(folder) if folder else Path("/var/cache/headstart")
-
+    return Path(os.environ.get("HEADSTART_CACHE") or "/var/cache/headstart")
 
 def folder():
     """Where the inputs of the benchmarks are kept."""
@@ -35,14 +33,17 @@ def folder():
     path.mkdir(parents=True, exist_ok=True)
     return path
 
+def known_inputs():
+    """What is known of the inputs that were made, by name."""
+    made = folder() / "inputs.json"
+    return json.loads(made.read_text()) if made.exists() else {}
 
 def kept(name, sources, make):
     """`folder()/name`, made by `make(draft)` when it is not there, older than one of `sources`, or made of others."""
-    path, made = folder() / name, folder() / "inputs.json"
-    known = json.loads(made.read_text()) if made.exists() else {}
+    path = folder() / name
     newest = max((source.stat().st_mtime for source in sources), default=0)
     names = [source.name for source in sources]
-    if path.exists() and path.stat().st_mtime >= newest and known.get(name, {}).get("sources") == names:
+    if path.exists() and path.stat().st_mtime >= newest and known_inputs().get(name, {}).get("sources") == names:
         return path
     progress(f"making {name}")
     draft = folder() / f"unfinished-{name}"
@@ -53,10 +54,9 @@ def kept(name, sources, make):
     seconds = round(time.monotonic() - began, 3)
     draft.rename(path)
     os.utime(path)
-    known = json.loads(made.read_text()) if made.exists() else {}
-    made.write_text(json.dumps({**known, name: {"seconds": seconds, "sources": names}}, indent=2) + "\n")
+    known = {**known_inputs(), name: {"seconds": seconds, "sources": names}}
+    (folder() / "inputs.json").write_text(json.dumps(known, indent=2) + "\n")
     return path
-
 
 def remove(path):
     """Removes a file or a folder, if it is there."""
@@ -65,116 +65,101 @@ def remove(path):
     else:
         path.unlink(missing_ok=True)
 
-
-def made_in_s(name):
-    """How long an input took to make, when that is known."""
-    made = folder() / "inputs.json"
-    return json.loads(made.read_text()).get(name, {}).get("seconds") if made.exists() else None
-
-
-def minbase_root():
-    """A minimal Debian root, as mmdebstrap makes it."""
+def debian(name, packages, *flags, prepare=lambda root: None):
+    """A minimal Debian root with these packages."""
 
     def make(draft):
-        suite = "bookworm"
-        for line in Path("/etc/os-release").read_text().splitlines():
-            if line.startswith("VERSION_CODENAME=") and "ID=debian" in Path("/etc/os-release").read_text():
-                suite = line.partition("=")[2].strip('"')
-        run("mmdebstrap", "--mode=root", "--format=directory", "--variant=minbase", "--quiet", suite, draft)
+        run("mmdebstrap", "--mode=root", "--format=directory", "--variant=minbase", "--quiet", *flags,
+            *([f"--include={packages}"] if packages else []), "--dpkgopt=force-unsafe-io", "bookworm", draft,
+            patience_s=1800)
+        prepare(draft)
 
-    return kept("minbase", [], make)
+    return kept(name, [], make)
 
+def minbase_root():
+    """A minimal Debian root."""
+    return debian("minbase", None)
 
 def stamp(root):
     """A file as old as a root; a folder's own time changes with what is put into it."""
     return root / "var/lib/dpkg/status"
 
-
 def program():
     """The headstart that makes images and profiles."""
     return Path(headstart_path())
 
-
-def image(root, name, window="128K", level=LEVEL):
+def built(root, name, *flags, level=LEVEL):
     """The unoptimised image of a root."""
+    words = ["--codec", f"zstd:{level}", "--scratch", folder(), *flags]
+    return kept(f"{name}.hsi", [stamp(root), program()],
+                lambda draft: headstart("build", root, "-o", draft, *words, patience_s=1800))
 
-    def make(draft):
-        headstart("build", root, "-o", draft, "--codec", f"zstd:{level}", "--window", window, "--scratch", folder(),
-                  patience_s=1800)
-
-    return kept(f"{name}-{window}.hsi", [stamp(root), program()], make)
-
+def image(root, name, window="128K"):
+    """The same in windows of this size."""
+    return built(root, f"{name}-{window}", "--window", window)
 
 def squashfs(root, name):
     """The same root as squashfs: zstd, 128 KiB blocks, the same level."""
-
-    def make(draft):
-        # A link would become a squashfs of a link.
-        run("mksquashfs", root.resolve(), draft, "-comp", "zstd", "-Xcompression-level", LEVEL, "-b", "128K",
-            "-noappend", "-no-progress", "-quiet", patience_s=1800)
-
-    return kept(f"{name}.sqfs", [stamp(root)], make)
-
+    # A link would become a squashfs of a link.
+    return kept(f"{name}.sqfs", [stamp(root)], lambda draft: run(
+        "mksquashfs", root.resolve(), draft, "-comp", "zstd", "-Xcompression-level", LEVEL, "-b", "128K",
+        "-noappend", "-no-progress", "-quiet", patience_s=1800))
 
 def boot_root():
     """The Debian with systemd that boots as a guest, from the demo's cache."""
     return Path(headstart("demo", "--boot-root", "--cache", cache(), patience_s=900).strip())
 
-
 def boot_image():
     """Its unoptimised image, with room for what a guest writes."""
-    root = boot_root()
-
-    def make(draft):
-        headstart("build", root, "-o", draft, "--free", "64M", "--codec", f"zstd:{LEVEL}", "--scratch", folder())
-
-    return kept("boot.hsi", [stamp(root), program()], make)
-
+    return built(boot_root(), "boot", "--free", "64M")
 
 def boot_profile(image_path, name, *flags, read_ahead="kernel"):
     """A recorded boot."""
+    return kept(f"{name}.hsp", [image_path, program()], lambda draft: boot(
+        image_path, read_ahead=read_ahead, flags=["--record", draft, "--grace", 4, *flags]))
 
-    def make(draft):
-        boot(image_path, read_ahead=read_ahead, flags=["--record", draft, "--grace", 4, *flags])
+def fast_boot_image():
+    """The booting Debian, optimised for its boot."""
+    plain = boot_image()
+    return optimized(plain, "boot-optimized", boot_profile(plain, "boot-profile"))
 
-    return kept(f"{name}.hsp", [image_path, program()], make)
-
-
-def raw(image_path, name):
-    """The plain disk of an image."""
-    return kept(f"{name}.raw", [image_path], lambda draft: headstart("export", image_path, "--format", "raw", "-o", draft))
-
+def exported(image_path, name, *flags):
+    """The disk of an image as a file of another format, raw without flags."""
+    return kept(name, [image_path],
+                lambda draft: headstart("export", image_path, *(flags or ["--format", "raw"]), "-o", draft))
 
 def profile(image_path, name, command, *flags, ready=None):
     """A recorded start."""
+    wanted = ["--ready", ready] if ready else []
+    return kept(f"{name}.hsp", [image_path, program()],
+                lambda draft: headstart("profile", image_path, "-o", draft, *wanted, *flags, "--", *command))
 
-    def make(draft):
-        wanted = ["--ready", ready] if ready else []
-        headstart("profile", image_path, "-o", draft, *wanted, *flags, "--", *command)
-
-    return kept(f"{name}.hsp", [image_path, program()], make)
-
-
-def optimized(image_path, name, *profile_paths, flags=()):
+def optimized(image_path, name, *profiles, flags=()):
     """An image with the hot region of these profiles."""
+    return kept(f"{name}.hsi", [image_path, *profiles, program()], lambda draft: headstart(
+        "optimize", image_path, *repeated("--profile", profiles), *flags, "-o", draft))
 
-    def make(draft):
-        profiles = [word for path in profile_paths for word in ("--profile", path)]
-        headstart("optimize", image_path, *profiles, *flags, "-o", draft)
+def wrong_image():
+    """The demo's root, optimised for another program."""
+    plain = demo()["image"]
+    return optimized(plain, "other-optimized", profile(plain, "other", OTHER_COMMAND))
 
-    return kept(f"{name}.hsi", [image_path, *profile_paths, program()], make)
+def inspect(path):
+    """What headstart says of a file."""
+    return headstart_json("inspect", path)
 
+def packed_bytes(*paths):
+    """Bytes of the hot regions of images, as they are stored."""
+    return sum(part["hot_compressed_bytes"] for path in paths for part in inspect(path)["hot_segments"])
+
+def named(url, path):
+    """The address of an image with its name."""
+    return f"{url}#{inspect(path)['image_digest']}"
 
 def demo():
     """What the demo made of its root, by name. Run `bench/start.py` or `headstart demo` first."""
-    names = {
-        "root": "root",
-        "image": "root.hsi",
-        "raw": "root.raw",
-        "squashfs": "root.sqfs",
-        "profile": "start.hsp",
-        "optimized": "fast.hsi",
-    }
+    names = {"root": "root", "image": "root.hsi", "raw": "root.raw", "squashfs": "root.sqfs", "profile": "start.hsp",
+             "optimized": "fast.hsi"}
     files = {key: cache() / name for key, name in names.items()}
     for path in files.values():
         if not path.exists():

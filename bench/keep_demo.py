@@ -9,24 +9,16 @@
 import json
 import sys
 
-from harness import RESULTS, ROOT
+from harness import RESULTS, ROOT, keep, seen_load
 from stamp import stamp
 
 
 def main():
     out = ROOT / (sys.argv[1] if len(sys.argv) > 1 else "demo-out")
     text = (out / "table.txt").read_text()
-    part = {
-        "script": "demo",
-        "command": "make demo",
-        **stamp(),
-        "load": {"busiest_before_a_round": 0.0, "gave_up_waiting": 0},
-        "figures": [],
-        "tables": {"": text.splitlines()},
-        "demo": json.loads((out / "demo.json").read_text()),
-    }
-    (RESULTS / "parts" / "demo.json").write_text(json.dumps(part, indent=2, ensure_ascii=False) + "\n")
-
+    keep(RESULTS / "parts/demo.json", {
+        "script": "demo", "command": "make demo", **stamp(), "load": seen_load, "figures": [],
+        "tables": {"": text.splitlines()}, "demo": json.loads((out / "demo.json").read_text())})
 
 if __name__ == "__main__":
     main()

@@ -1,6 +1,9 @@
-"""Mounts that last as long as a `with` block: headstart's, and those of the systems it is compared with."""
+"""Programs, devices and mounts that last as long as a `with` block: headstart's, and those of the systems it is
+compared with."""
 
 import os
+import re
+import signal
 import subprocess
 import sys
 import time
@@ -9,6 +12,26 @@ from pathlib import Path
 
 from harness import headstart_path, run, scratch
 
+def wait_until(is_true, process=None, patience_s=600, step_s=0.01):
+    """Waits until something is so; the benchmark ends when the process does, or when it takes too long."""
+    end = time.monotonic() + patience_s
+    while not is_true():
+        if process and process.poll() is not None:
+            sys.exit(f"ended with {process.returncode}: {process.args}")
+        if time.monotonic() > end:
+            sys.exit(f"waited {patience_s} s in vain for {process.args if process else is_true}")
+        time.sleep(step_s)
+
+@contextmanager
+def program(*command, ready=lambda: True, end=signal.SIGTERM, **pipes):
+    """A program that runs while the block does, which begins when it is `ready()`."""
+    process = subprocess.Popen([*map(str, command)], **pipes)
+    try:
+        wait_until(ready, process)
+        yield process
+    finally:
+        process.send_signal(end)
+        process.wait(timeout=60)
 
 def new_folder(name):
     """An empty folder that nothing else uses."""
@@ -16,71 +39,114 @@ def new_folder(name):
     folder.mkdir()
     return folder
 
-
 @contextmanager
-def server(arguments, appears):
-    """A headstart that serves while the block runs; it is ready when `appears()` is true. The last of
-    the arguments is the folder that it mounts."""
-    command = [headstart_path(), "-q", *map(str, arguments)]
-    process = subprocess.Popen(command, stdout=subprocess.DEVNULL)
+def server(*words, folder, ready):
+    """A headstart that serves a folder, which are its last words."""
     try:
-        while not appears():
-            if process.poll() is not None:
-                sys.exit(f"failed with {process.returncode}: {' '.join(command)}")
-            time.sleep(0.01)
-        yield process
+        with program(headstart_path(), "-q", *words, folder, ready=ready, stdout=subprocess.DEVNULL) as process:
+            yield process
     finally:
-        process.terminate()
-        process.wait()
         # A connection that had to be aborted leaves its mount behind.
-        folder = str(arguments[-1])
-        if folder in Path("/proc/self/mounts").read_text():
+        if str(folder) in Path("/proc/self/mounts").read_text():
             subprocess.run(["umount", "--lazy", folder], check=False)
-
 
 @contextmanager
 def image(path, medium="none", *flags):
     """The disk in an image as (server, DIR/disk.img)."""
     folder = new_folder("disk")
     disk = folder / "disk.img"
-    with server(["mount", "--foreground", "--unsupervised", "--medium", medium, *flags, path, folder], disk.exists) as process:
+    words = ["mount", "--foreground", "--unsupervised", "--medium", medium, *flags, path]
+    with server(*words, folder=folder, ready=disk.exists) as process:
         yield process, disk
-
 
 @contextmanager
 def image_fs(path, medium="none", *flags):
     """The file system in an image as (server, DIR/disk.img, its mount point)."""
     target = new_folder("fs")
     with image(path, medium, "--fs", target, *flags) as (process, disk):
-        while not os.path.ismount(target):
-            if process.poll() is not None:
-                sys.exit(f"the file system of {path} was not mounted")
-            time.sleep(0.01)
+        wait_until(lambda: os.path.ismount(target), process)
         yield process, disk, target
 
+@contextmanager
+def mounted(image_path, *flags):
+    """`headstart mount` as users have it, under a supervisor; gives the folder."""
+    place = new_folder("mount")
+    place.chmod(0o755)
+    run(headstart_path(), "-q", "mount", image_path, place, *flags)
+    try:
+        yield place
+    finally:
+        # Programs of a guest that was killed end one after the other.
+        wait_until(lambda: subprocess.run(["umount", place], stderr=subprocess.DEVNULL).returncode == 0, patience_s=20)
+
+@contextmanager
+def loop_device(file, *flags):
+    """A loop device that reads a file."""
+    device = run("losetup", "--read-only", "--find", "--show", *flags, file).strip()
+    try:
+        yield device
+    finally:
+        run("losetup", "--detach", device)
 
 @contextmanager
 def plain_fs(path, medium, *, direct_io=False, read_ahead_kib=None):
-    """A raw ext4 or squashfs file on an emulated medium, on a loop device: its mount point. Without
-    direct I/O and with the kernel's read-ahead this is what `mount -o loop` makes."""
+    """A raw ext4 or squashfs file on an emulated medium, on a loop device: its mount point. Without direct I/O and
+    with the kernel's read-ahead this is what `mount -o loop` makes."""
     folder, target = new_folder("disk"), new_folder("fs")
     file = folder / Path(path).name
-    with server(["lab", "disk", "--medium", medium, path, folder], file.exists):
-        direct = "on" if direct_io else "off"
-        device = run("losetup", "--read-only", "--find", "--show", f"--direct-io={direct}", "--sector-size", 4096, file).strip()
+    flags = [f"--direct-io={'on' if direct_io else 'off'}", "--sector-size", 4096]
+    with server("lab", "disk", "--medium", medium, path, folder=folder, ready=file.exists), \
+            loop_device(file, *flags) as device:
+        if read_ahead_kib is not None:
+            run("blockdev", "--setra", 2 * read_ahead_kib, device)
+        is_ext4 = run("blkid", "-p", "-o", "value", "-s", "TYPE", device).strip() == "ext4"
+        run("mount", "-o", "ro,noload" if is_ext4 else "ro", device, target)
         try:
-            if read_ahead_kib is not None:
-                run("blockdev", "--setra", 2 * read_ahead_kib, device)
-            options = "ro,noload" if run("blkid", "-p", "-o", "value", "-s", "TYPE", device).strip() == "ext4" else "ro"
-            run("mount", "-o", options, device, target)
-            try:
-                yield target
-            finally:
-                run("umount", target)
+            yield target
         finally:
-            run("losetup", "--detach", device)
+            run("umount", target)
 
+@contextmanager
+def nbdfuse(socket, export=""):
+    """The disk of an NBD server as a file."""
+    disk = new_folder("nbd")
+    command = ["nbdfuse", "--readonly", disk, f"nbd+unix:///{export}?socket={socket}"]
+    process = subprocess.Popen(command)
+    wait_until((disk / "nbd").exists, process)
+    try:
+        yield disk / "nbd"
+    finally:
+        subprocess.run(["umount", disk], check=True)
+        process.wait(timeout=30)
 
-def loop_of(target):
-    """The block device that is mounted at `target`."""
-    return run("findmnt", "-n", "-o", "SOURCE", "--target", target).strip()
+# --- processes ------------------------------------------------------------------------------------
+
+def memory_bytes(pid, key):
+    """A size that the kernel tells of a process, such as VmHWM."""
+    return int(re.search(rf"^{key}:\s+(\d+)", Path(f"/proc/{pid}/status").read_text(), re.MULTILINE)[1]) << 10
+
+def cpu_s(pid):
+    """Processor time of a process so far."""
+    fields = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()
+    return (int(fields[11]) + int(fields[12])) / os.sysconf("SC_CLK_TCK")
+
+def children(pid):
+    """The processes that the threads of one have started; none of one that has ended."""
+    found = []
+    try:
+        for task in Path(f"/proc/{pid}/task").iterdir():
+            found += (task / "children").read_text().split()
+    except (FileNotFoundError, ProcessLookupError):
+        pass
+    return found
+
+def descendants(pid):
+    """The processes below one."""
+    for child in children(pid):
+        yield child
+        yield from descendants(child)
+
+def drop_caches():
+    """Empties the page cache."""
+    run("sync")
+    Path("/proc/sys/vm/drop_caches").write_text("3")

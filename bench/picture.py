@@ -33,12 +33,10 @@ text { font: 14px system-ui, sans-serif; fill: #1f2328 }
 }
 """
 
-
 def seconds_of(table):
     """Seconds until ready by row: the first word that is a number."""
     rows = [line.strip("│ ").split("  ") for line in table if line.startswith("│")]
     return {row[0]: next(word.strip() for word in row[1:] if word.strip()) for row in rows}
-
 
 def draw(part):
     """The picture as text."""
@@ -70,7 +68,6 @@ def draw(part):
         "",
     ])
 
-
 def main():
     part = json.loads((RESULTS / "parts/start.json").read_text())
     picture = draw(part)
@@ -80,7 +77,6 @@ def main():
         return
     PICTURE.parent.mkdir(exist_ok=True)
     PICTURE.write_text(picture)
-
 
 if __name__ == "__main__":
     main()

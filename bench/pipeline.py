@@ -6,39 +6,17 @@ Runs the example `pipeline` of hs-fuse on an image whose hot region holds all fi
 
 import json
 
-from harness import ROOT, alternate, arguments, figure, finish, headstart, run, spread_of
-from inputs import demo, kept, profile, program
+from harness import benchmark, example
+from inputs import demo, optimized, profile
 
-LIMIT = 0.85
 EVERYTHING = ["sh", "-c", "find /usr -xdev -type f -exec cat {} + >/dev/null"]
-# High enough to decompress like the default level, and made in a fraction of its time.
-LEVEL = 9
-EXAMPLE = [ROOT / "scripts/cargo", "run", "--manifest-path", ROOT / "Cargo.toml", "-q", "--release", "-p", "hs-fuse", "--example", "pipeline", "--"]
 
-
-def large_hot_image():
-    """The demo's image with everything in its hot region."""
+@benchmark(repeats=5)
+def measure(bench):
     plain = demo()["image"]
-    everything = profile(plain, "everything", EVERYTHING)
-
-    def make(draft):
-        headstart("optimize", plain, "--profile", everything, "--codec", f"zstd:{LEVEL}", "-o", draft)
-
-    return kept("everything.hsi", [everything, program()], make)
-
-
-def main():
-    args = arguments(__doc__, repeats=5).parse_args()
-    image = large_hot_image()
-    run(*EXAMPLE, image, 1, patience_s=1800)  # Compiles it.
-    results = alternate({"pipeline": lambda: json.loads(run(*EXAMPLE, image, 1))}, args.repeats)["pipeline"]
-    detail = {key: spread_of(results, key) for key in results[0] if key not in ("cores", "bytes")}
-    detail.update({key: results[0][key] for key in ("cores", "bytes")})
-    ratio = detail["ratio"]
-    noise = [ratio["min"], ratio["max"]]
-    name = "prefetch pipeline ÷ what the cores could do"
-    finish("pipeline", [figure(name, ratio["median"], at_least=LIMIT, noise=noise, detail=detail)], args.repeats)
-
-
-if __name__ == "__main__":
-    main()
+    # The level is high enough to decompress like the default one, and made in a fraction of its time.
+    image = optimized(plain, "everything", profile(plain, "everything", EVERYTHING), flags=["--codec", "zstd:9"])
+    pipeline = lambda: json.loads(example("hs-fuse", "pipeline", image, 1))
+    pipeline()  # Compiles it.
+    runs = bench.turns({"pipeline": pipeline})
+    bench.figure("prefetch pipeline ÷ what the cores could do", runs.median("pipeline", "ratio"), at_least=0.85)

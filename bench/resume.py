@@ -1,32 +1,30 @@
 #!/usr/bin/env python3
 """A saved Debian goes on under QEMU: from memory, from an image as it is, and from one laid out by a recorded resume.
 
-The guest is saved at its login prompt, when it has nothing left to do. *Ready* is the right answer to a command that is typed after logging in. The lower limit of
-a resume is the same one from the page cache (`--warm`); on a medium, the packed bytes that it touches have to come besides, after
-one access.
+The guest is saved at its login prompt, when it has nothing left to do. *Ready* is the right answer to a command that is
+typed after logging in. The lower limit of a resume is the same one from the page cache (`--warm`); on a medium, the packed
+bytes that it touches have to come besides, after one access.
 """
 
-import statistics
 from dataclasses import dataclass, field
+from functools import partial
 
-from harness import alternate, arguments, figure, finish, headstart, headstart_json, run, spread, spread_of
-from inputs import LEVEL, folder, kept, program, stamp
+from harness import benchmark, headstart, headstart_json, measured
+from inputs import GUEST_PACKAGES, NO_DOCUMENTS, built, debian, folder, kept, optimized, packed_bytes
 
 # Seconds of an access, and bytes a second where an image lies in front (`headstart lab media`).
 MEDIA = {"none": (0.0, None), "flat-10ms-25mbs": (0.010, 25e6), "cd-24x-cav": (0.0919, 1.76e6), "lan-10m": (0.001, 1.18e6)}
 # Where a snapshot with a base is compared with a whole one: each page that is fetched alone takes an access.
 MISSES = "flat-10ms-25mbs"
 RECORDINGS = 5
-# A start from local disk and one from the page cache differ by less than the translator's own times do: they are compared in
-# so many pairs for each repeat.
+# A start from local disk and one from the page cache differ by less than the translator's own times do: they are compared
+# in so many pairs for each repeat.
 PAIRS = 4
-PACKAGES = "systemd,systemd-sysv,udev,dbus,linux-image-cloud-amd64,initramfs-tools"
 # At the prompt systemd still has work to do; a guest that is saved then does it in every resume.
 SETTLE_S = 15
 BOOT = ["--vmm", "qemu", "--memory", "512M", "--ready", "login: $", "--ready-timeout", "280", "--run-after-ready", SETTLE_S]
 ASK = ["--type", "root", "--type", "echo answer $((6*7))", "--ready", "^answer 42", "--ready-timeout", "280"]
-COUNTS = ("store_requests", "store_bytes", "demand_requests", "demand_wait_s", "prefetch_bytes")
-
+SAY = "ready after {ready_s:.2f} s, {store_bytes:,} bytes"
 
 @dataclass
 class Guest:
@@ -39,21 +37,11 @@ class Guest:
     save: list = field(default_factory=list)
 
     def root(self):
-
-        def make(draft):
-            run("mmdebstrap", "--mode=root", "--format=directory", "--variant=minbase", "--quiet", f"--include={self.packages}",
-                "--dpkgopt=force-unsafe-io", "--dpkgopt=path-exclude=/usr/share/man/*", "--dpkgopt=path-exclude=/usr/share/locale/*",
-                "--customize-hook=chroot \"$1\" passwd -d root", "bookworm", draft, patience_s=900)
-
-        return kept(f"{self.name}-root", [], make)
+        return debian(f"{self.name}-root", self.packages, *NO_DOCUMENTS, "--customize-hook=chroot \"$1\" passwd -d root")
 
     def disk(self):
         """Its image, with room for what the guest writes."""
-
-        def make(draft):
-            headstart("build", self.root(), "-o", draft, "--free", "64M", "--codec", f"zstd:{LEVEL}", "--scratch", folder())
-
-        return kept(f"{self.name}-disk.hsi", [stamp(self.root()), program()], make)
+        return built(self.root(), f"{self.name}-disk", "--free", "64M")
 
     def snapshot(self):
         """The guest at its login prompt; its disk is the snapshot's base."""
@@ -87,73 +75,55 @@ class Guest:
     def laid_out(self):
         """Snapshot and disk, each with a hot region."""
         of_snapshot, of_disk = self.recordings()
-        return (self.optimized(f"{self.name}-fast.hsi", self.snapshot(), of_snapshot),
-                self.optimized(f"{self.name}-disk-fast.hsi", self.disk(), of_disk))
+        return (self.optimized(f"{self.name}-fast", self.snapshot(), of_snapshot),
+                self.optimized(f"{self.name}-disk-fast", self.disk(), of_disk))
 
     def optimized(self, name, plain, profiles):
-        """An image with a hot region."""
-        flags = [f"-p{profile}" for profile in profiles]
-        return kept(name, [plain, *profiles],
-                    lambda draft: headstart("optimize", plain, *flags, "-o", draft, *self.base()))
+        return optimized(plain, name, *profiles, flags=self.base())
 
     def resume(self, image, of_disk, *flags):
         """One resume; its run summary."""
-        return headstart_json("resume", image, "--disk", of_disk, *self.ask, "--json", *flags)
+        return headstart_json("resume", image, "--disk", of_disk, *self.ask, *flags)
 
+DEBIAN = Guest("resume", GUEST_PACKAGES, ASK)
 
-DEBIAN = Guest("resume", PACKAGES, ASK)
-root, disk, snapshot, laid_out, resume = DEBIAN.root, DEBIAN.disk, DEBIAN.snapshot, DEBIAN.laid_out, DEBIAN.resume
+def limit_s(warm, packed, medium):
+    """The least that a resume from a medium can take."""
+    access, rate = MEDIA[medium]
+    return warm + (packed / rate if rate else 0) + access
 
-
-def packed_bytes(image):
-    """The bytes of an image's hot region in the file."""
-    return sum(part["hot_compressed_bytes"] for part in headstart_json("inspect", image, "--json")["hot_segments"])
-
-
-def main():
-    args = arguments(__doc__, repeats=5).parse_args()
-    plain, of_plain = snapshot(), disk()
-    fast, of_fast = laid_out()
+@benchmark(repeats=5)
+def measure(bench):
+    plain, of_plain = DEBIAN.snapshot(), DEBIAN.disk()
+    fast, of_fast = DEBIAN.laid_out()
     whole = DEBIAN.whole(plain)
-    sizes = [image.stat().st_size for image in (plain, whole)]
-    fast_whole = DEBIAN.optimized("resume-fast-whole.hsi", whole, DEBIAN.recordings()[0])
-    cases = {"warm": lambda: resume(fast, of_fast, "--warm"),
-             f"plain whole {MISSES}": lambda: resume(whole, of_plain, "--emulate", MISSES),
-             f"fast whole {MISSES}": lambda: resume(fast_whole, of_fast, "--emulate", MISSES)}
+    fast_whole = DEBIAN.optimized("resume-fast-whole", whole, DEBIAN.recordings()[0])
+    resume = lambda *how: partial(DEBIAN.resume, *how)
+    cases = {"warm": resume(fast, of_fast, "--warm"),
+             f"plain whole {MISSES}": resume(whole, of_plain, "--emulate", MISSES),
+             f"fast whole {MISSES}": resume(fast_whole, of_fast, "--emulate", MISSES)}
     for medium in MEDIA:
-        cases[f"plain {medium}"] = lambda medium=medium: resume(plain, of_plain, "--emulate", medium)
-        cases[f"fast {medium}"] = lambda medium=medium: resume(fast, of_fast, "--emulate", medium)
-    say = "ready after {ready_s:.2f} s, {store_bytes:,} bytes"
-    results = alternate(cases, args.repeats, say=lambda result: say.format(**result))
-    ready = {name: spread_of(runs, "ready_s") for name, runs in results.items()}
-    pairs = alternate({name: cases[name] for name in ("warm", "fast none")}, PAIRS * args.repeats, say=lambda run: say.format(**run))
-    local = [one["ready_s"] - other["ready_s"] for one, other in zip(pairs["fast none"], pairs["warm"])]
-    counts = {name: {key: spread_of(runs, key) for key in COUNTS} for name, runs in results.items()}
-    warm, packed = ready["warm"]["median"], packed_bytes(fast) + packed_bytes(of_fast)
-    figures = [figure("ready, from the page cache", warm, unit="s", detail=ready),
-               figure("bytes of a snapshot with its disk as base ÷ whole", sizes[0] / sizes[1],
-                      detail=dict(zip(("with_base", "whole"), sizes)))]
+        cases[f"plain {medium}"] = resume(plain, of_plain, "--emulate", medium)
+        cases[f"fast {medium}"] = resume(fast, of_fast, "--emulate", medium)
+    runs = bench.turns(cases, say=SAY)
+    pairs = bench.turns({name: cases[name] for name in ("warm", "fast none")}, say=SAY, repeats=PAIRS * bench.repeats)
+    warm, packed = runs.median("warm"), packed_bytes(fast, of_fast)
+    sizes = [image.stat().st_size for image in (plain, whole)]
+    bench.figure("ready, from the page cache", warm, unit="s")
+    bench.figure("bytes of a snapshot with its disk as base ÷ whole", sizes[0] / sizes[1],
+                 detail=dict(zip(("with_base", "whole"), sizes)))
     for kind in ("plain", "fast"):
         ones, others = f"{kind} {MISSES}", f"{kind} whole {MISSES}"
-        moved = [counts[of]["store_bytes"]["median"] for of in (ones, others)]
-        figures.append(figure(f"ready with a base ÷ whole, {ones}", ready[ones]["median"] / ready[others]["median"]))
-        figures.append(figure(f"bytes moved to ready with a base ÷ whole, {ones}", moved[0] / moved[1],
-                              detail=counts[others]))
-    for medium, (access, rate) in MEDIA.items():
-        of = ready[f"fast {medium}"]["median"]
-        if rate is None:
-            detail = {name: spread_of(runs, "ready_s") for name, runs in pairs.items()}
-            figures.append(figure("ready, from local disk − from the page cache, median of pairs", statistics.median(local),
-                                  at_most=0.15, unit="s", detail={"pairs": spread(local), **detail}))
+        bench.figure(f"ready with a base ÷ whole, {ones}", runs.ratio(ones, others))
+        bench.figure(f"bytes moved to ready with a base ÷ whole, {ones}", runs.ratio(ones, others, "store_bytes"))
+    local = measured([one - other for one, other in zip(pairs.values("fast none"), pairs.values("warm"))], pairs)
+    for medium in MEDIA:
+        if medium == "none":
+            bench.figure("ready, from local disk − from the page cache, median of pairs", local, at_most=0.15, unit="s")
         else:
-            limit = warm + packed / rate + access
-            detail = {"limit_s": round(limit, 3), "ready_s": of}
-            figures.append(figure(f"ready ÷ limit, {medium}", of / limit, at_most=1.15, detail=detail))
-        figures.append(figure(f"bytes moved to ready ÷ packed touched pages, {medium}",
-                              counts[f"fast {medium}"]["store_bytes"]["median"] / packed, at_most=1.15, detail=counts[f"fast {medium}"]))
-        figures.append(figure(f"ready, laid out ÷ as it is, {medium}", of / ready[f"plain {medium}"]["median"]))
-    finish("resume", figures, args.repeats)
-
-
-if __name__ == "__main__":
-    main()
+            limit = limit_s(warm, packed, medium)
+            bench.figure(f"ready ÷ limit, {medium}", runs.median(f"fast {medium}") / limit, at_most=1.15,
+                         detail={"limit_s": round(limit, 3)})
+        bench.figure(f"bytes moved to ready ÷ packed touched pages, {medium}",
+                     runs.median(f"fast {medium}", "store_bytes") / packed, at_most=1.15)
+        bench.figure(f"ready, laid out ÷ as it is, {medium}", runs.ratio(f"fast {medium}", f"plain {medium}"))

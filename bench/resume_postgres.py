@@ -1,46 +1,35 @@
 #!/usr/bin/env python3
 """A server program in a guest: PostgreSQL answers its first query after the guest was resumed.
 
-The guest is saved when PostgreSQL runs and no query was made yet. A resume is ready with the right answer to a query that is typed
-at the console after logging in. It is compared with the boot to the login prompt, which ends before PostgreSQL answers.
+The guest is saved when PostgreSQL runs and no query was made yet. A resume is ready with the right answer to a query that
+is typed at the console after logging in. It is compared with the boot to the login prompt, which ends before PostgreSQL
+answers.
 """
 
-from harness import alternate, arguments, figure, finish, headstart_json, spread_of
-from resume import BOOT, MEDIA, PACKAGES, Guest, packed_bytes
+from functools import partial
+
+from harness import benchmark, headstart_json
+from inputs import GUEST_PACKAGES, packed_bytes
+from resume import BOOT, MEDIA, SAY, Guest, limit_s
 
 QUERY = "su postgres -c \"psql -Atc 'select 6*7'\""
 ASK = ["--type", "root", "--type", QUERY, "--ready", "^42$", "--ready-timeout", "280"]
 # PostgreSQL starts beside the login prompt.
-SAVE = ["--run-after-ready", "20"]
-POSTGRES = Guest("resume-postgres", f"{PACKAGES},postgresql", ASK, save=SAVE)
+POSTGRES = Guest("resume-postgres", f"{GUEST_PACKAGES},postgresql", ASK, save=["--run-after-ready", "20"])
 
-
-def main():
-    args = arguments(__doc__, repeats=3).parse_args()
-    guest = POSTGRES
-    plain, of_plain = guest.snapshot(), guest.disk()
-    fast, of_fast = guest.laid_out()
-    packed = packed_bytes(fast) + packed_bytes(of_fast)
-    cases = {
-        "boot": lambda: headstart_json("boot", of_plain, *BOOT, "--json", "--emulate", "none"),
-        "warm": lambda: guest.resume(fast, of_fast, "--warm"),
-    }
+@benchmark(repeats=3)
+def measure(bench):
+    fast, of_fast = POSTGRES.laid_out()
+    packed = packed_bytes(fast, of_fast)
+    cases = {"boot": partial(headstart_json, "boot", POSTGRES.disk(), *BOOT, "--emulate", "none"),
+             "warm": partial(POSTGRES.resume, fast, of_fast, "--warm")}
+    cases |= {medium: partial(POSTGRES.resume, fast, of_fast, "--emulate", medium) for medium in MEDIA}
+    runs = bench.turns(cases, say=SAY)
+    bench.figure("first answer, resumed, from the page cache", runs.median("warm"), unit="s",
+                 detail={"packed_bytes": packed})
+    bench.figure("login prompt, booted, from the page cache", runs.median("boot"), unit="s")
     for medium in MEDIA:
-        cases[medium] = lambda medium=medium: guest.resume(fast, of_fast, "--emulate", medium)
-    say = "ready after {ready_s:.2f} s, {store_bytes:,} bytes"
-    results = alternate(cases, args.repeats, say=lambda result: say.format(**result))
-    ready = {name: spread_of(runs, "ready_s") for name, runs in results.items()}
-    warm, booted = ready["warm"]["median"], ready["boot"]["median"]
-    figures = [figure("first answer, resumed, from the page cache", warm, unit="s", detail={**ready, "packed_bytes": packed}),
-               figure("login prompt, booted, from the page cache", booted, unit="s")]
-    for medium, (access, rate) in MEDIA.items():
-        of = ready[medium]["median"]
-        limit = warm + (packed / rate if rate else 0) + access
-        detail = {"ready_s": of, "limit_s": round(limit, 3)}
-        figures.append(figure(f"first answer, resumed, ÷ limit, {medium}", of / limit, at_most=1.15, detail=detail))
-        figures.append(figure(f"first answer, resumed, ÷ boot to the login prompt, {medium}", of / booted))
-    finish("resume_postgres", figures, args.repeats)
-
-
-if __name__ == "__main__":
-    main()
+        limit = limit_s(runs.median("warm"), packed, medium)
+        bench.figure(f"first answer, resumed, ÷ limit, {medium}", runs.median(medium) / limit, at_most=1.15,
+                     detail={"limit_s": round(limit, 3)})
+        bench.figure(f"first answer, resumed, ÷ boot to the login prompt, {medium}", runs.ratio(medium, "boot"))

@@ -11,7 +11,6 @@ from pathlib import Path
 ROOT = Path(__file__).resolve().parent.parent
 MIB = 1 << 20
 
-
 def machine():
     """Processor, memory, kernel and system of this machine, and today."""
     cpu = next(
@@ -34,17 +33,14 @@ def machine():
         "date": date.today().isoformat(),
     }
 
-
 def commit():
     """The commit that is checked out; "+" says that files were changed since."""
     described = subprocess.run(
         ["git", "-C", ROOT, "describe", "--always", "--dirty=+", "--abbrev=10", "--exclude=*"], capture_output=True, text=True)
     return described.stdout.strip() or "unknown"
 
-
 def stamp():
     return {"commit": commit(), "machine": machine()}
-
 
 if __name__ == "__main__":
     print(json.dumps(stamp()))

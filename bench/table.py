@@ -1,5 +1,6 @@
 #!/usr/bin/env python3
-"""Prints the figures of all results, or of those of the scripts that are named, as tables; details stay in results/parts/."""
+"""Prints the figures of all results, or of those of the scripts that are named, as tables; details stay in
+results/parts/."""
 
 import json
 import sys
@@ -8,33 +9,26 @@ from harness import RESULTS
 
 VERDICT = {True: "met", False: "**missed**", None: ""}
 
-
 def range_of(each):
     """The noise behind a figure; an end of it may be anything."""
     if each.get("range") and None in each["range"]:
         return "any"
     return f"{each['range'][0]:.3g}–{each['range'][1]:.3g}" if each.get("range") else ""
 
-
 def apart(each):
     """The run that a figure is of, where that is another than the table's."""
     run = each.get("run")
     return f"(`{run['command']}`, commit {run['commit']}, {run['machine']['date']})" if run else ""
 
-
-def stamp_of(part):
-    """When a part was run, of which build and on what."""
-    on = part["machine"]
-    return (f"Commit {part['commit']}; {on['cpu']}, {on['cores']} cores, {on['memory_gib']} GiB; Linux {on['kernel']}; "
-            f"{on['system']}; {on['date']}.")
-
-
 def table(part):
     """The table of one script's result."""
-    load = part["load"]
-    lines = [f"## `{part['command']}`", "", stamp_of(part), ""]
+    load, on = part["load"], part["machine"]
+    lines = [f"## `{part['command']}`", "",
+             f"Commit {part['commit']}; {on['cpu']}, {on['cores']} cores, {on['memory_gib']} GiB; "
+             f"Linux {on['kernel']}; {on['system']}; {on['date']}.", ""]
     if load["gave_up_waiting"]:
-        lines += [f"Others used up to {load['busiest_before_a_round']:.0%} of the machine meanwhile: not to be relied on.", ""]
+        lines += [f"Others used up to {load['busiest_before_a_round']:.0%} of the machine meanwhile: "
+                  "not to be relied on.", ""]
     lines += ["| figure | value | runs' range | target | |", "| --- | ---: | ---: | ---: | --- |"]
     for each in part["figures"]:
         value = f"{each['value']:.3g} {each['unit']}".strip()
@@ -45,13 +39,8 @@ def table(part):
         lines += ["", f"`headstart demo {flags}`:", "", "```text", *text, "```"]
     return lines
 
-
-def main():
-    for path in sorted((RESULTS / "parts").glob("*.json")):
-        part = json.loads(path.read_text())
-        if part.get("figures") and "load" in part and (path.stem in sys.argv[1:] or not sys.argv[1:]):
-            print("\n".join(table(part)), end="\n\n")
-
-
 if __name__ == "__main__":
-    main()
+    for path in sorted((RESULTS / "parts").glob("*.json")):
+        result = json.loads(path.read_text())
+        if result.get("figures") and "load" in result and (path.stem in sys.argv[1:] or not sys.argv[1:]):
+            print("\n".join(table(result)), end="\n\n")

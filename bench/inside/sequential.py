@@ -22,14 +22,12 @@ import time
 PIECE = 128 << 10
 PAGE = 4096
 
-
 def mapped_libraries():
     """The files that this process has mapped, the largest first, small ones left out."""
     with open("/proc/self/maps") as maps:
         paths = {line.split(maxsplit=5)[5].strip() for line in maps if "/" in line}
     sized = [(os.path.getsize(path), path) for path in paths if os.path.isfile(path)]
     return [path for size, path in sorted(sized, reverse=True) if size >= 4 * PIECE]
-
 
 def resident_bytes(path):
     """Bytes of a file in the page cache. By a mapping, which overlayfs passes on to the file below;
@@ -45,24 +43,20 @@ def resident_bytes(path):
     libc.munmap(ctypes.c_void_p(address), ctypes.c_size_t(size))
     return min(sum(page & 1 for page in pages) * PAGE, size)
 
-
 def read_descriptor(descriptor):
     at = 0
     while piece := len(os.pread(descriptor, PIECE, at)):
         at += piece
-
 
 def read_new(path):
     descriptor = os.open(path, os.O_RDONLY)
     read_descriptor(descriptor)
     os.close(descriptor)
 
-
 def read_mapped(path):
     with open(path, "rb") as file, mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ) as mapping:
         for at in range(0, len(mapping), PAGE):
             mapping[at]
-
 
 def timed(paths, read):
     """What reading these files to their ends took."""
@@ -75,7 +69,6 @@ def timed(paths, read):
         "resident_bytes": sum(resident),
         "seconds": time.monotonic() - began,
     }
-
 
 def main():
     mode, files = sys.argv[1], sys.argv[2:]
@@ -96,6 +89,5 @@ def main():
     if mode == "start":
         result["libraries"] = timed(mapped_libraries(), read_new)
     print(json.dumps(result))
-
 
 main()
