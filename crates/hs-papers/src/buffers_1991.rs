@@ -10,8 +10,8 @@ use hs_lab::{Cell, Claim, Figure, Io, Report, Workload, simulate};
 use hs_units::{ByteRange, Nanos, Prng};
 use lru::LruCache;
 
-use crate::lru_of;
 use crate::kernel_1991::{ASYNCHRONOUS, BLOCK, PROGRAM, SYNCHRONOUS, kernel};
+use crate::lru_of;
 
 /// Memory of the workstation of 1988 (table 1), and the memory of kernel and programs.
 const MEMORY: u64 = 16 << 20;

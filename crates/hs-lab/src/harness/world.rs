@@ -478,7 +478,9 @@ impl World {
         self.holds(self.shell.compare(&usage));
         let budget = self.config.prefetch.map_or(0, |limits| limits.budget_bytes).max(RAW);
         self.must(usage.held_bytes <= budget, || format!("{} bytes wait, of {budget}", usage.held_bytes));
-        self.must(usage.filled_bytes <= budget, || format!("{} bytes wait behind demand", usage.filled_bytes));
+        self.must(usage.filled_bytes <= budget, || {
+            format!("{} bytes wait behind demand", usage.filled_bytes)
+        });
         let (cached, most) = (usage.cache.bytes, self.cache_budget);
         self.must(cached <= most, || format!("the cache holds {cached} of {most}"));
         if self.seen.steps.is_multiple_of(CHECKED_EVERY) {
