@@ -1,8 +1,8 @@
 //! A buffer cache as large as memory against one of a tenth (Tezuka 1991, section 2).
 //!
-//! A compilation reads the same headers and some sources again and again, and writes objects. Buffers are under
-//! LRU, the disk is `hd286` behind the engine's queue. The paper gives no numbers:
-//! four of its claims are judged by their direction.
+//! A compilation reads the same headers and some sources again and again, and writes objects. Buffers are
+//! under LRU, the disk is `hd286` behind the engine's queue. The paper gives no numbers: four of its claims
+//! are judged by their direction.
 
 use hs_device::NewsDisk;
 use hs_engine::queue::Direction;

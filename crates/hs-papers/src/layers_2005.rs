@@ -2,8 +2,8 @@
 //!
 //! The file system asks for 22,057 blocks of 4 KiB (without inodes, which the paper did not count); they lie
 //! in 2,175 blocks of cloop, which are referred to 3,681 times. Packed, they would fill 1,379. The engine's
-//! prefetch brings what each case needs, in order, on the outer tracks; a cache under LRU stands for caches that
-//! are not doubled.
+//! prefetch brings what each case needs, in order, on the outer tracks; a cache under LRU stands for caches
+//! that are not doubled.
 
 use hs_device::Medium;
 use hs_lab::{Cell, Claim, Figure, Report};

@@ -44,8 +44,8 @@ pub struct Emulation {
     bypassed: AtomicBool,
 }
 
-/// Most bytes of a stream handed out at once: 2.6 ms at 25 MB/s, little enough that an abandoned stream gives the
-/// medium back soon, large enough that sleeping costs nothing.
+/// Most bytes of a stream handed out at once: 2.6 ms at 25 MB/s, little enough that an abandoned stream gives
+/// the medium back soon, large enough that sleeping costs nothing.
 const PIECE_BYTES: usize = 64 << 10;
 /// What must pass under the head before a medium can say that it is unreadable.
 const SECTOR_BYTES: u64 = 2048;

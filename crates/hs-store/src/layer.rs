@@ -1,8 +1,8 @@
 //! How a layer is written.
 //!
-//! A layer changes one thing about the store that it wraps. That change is a [`Filter`], which gets each request
-//! with the store below as `next`; [`Layer`] makes a store of both. So a filter is as small as what it changes:
-//! what it is not asked about is passed on here, once for all layers.
+//! A layer changes one thing about the store that it wraps. That change is a [`Filter`], which gets each
+//! request with the store below as `next`; [`Layer`] makes a store of both. So a filter is as small as what
+//! it changes: what it is not asked about is passed on here, once for all layers.
 
 use hs_units::ByteRange;
 

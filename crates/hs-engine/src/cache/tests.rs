@@ -110,8 +110,8 @@ proptest! {
         assert!(checked.here.is_empty());
     }
 
-    /// It evicts exactly as a naive model of its policy does. The model knows no share for prefetched entries, so
-    /// its share is the part that demanded ones have.
+    /// It evicts exactly as a naive model of its policy does. The model knows no share for prefetched
+    /// entries, so its share is the part that demanded ones have.
     #[test]
     fn it_evicts_as_a_naive_model_does(keys in proptest::collection::vec(0_u64..30, 1..300), room in 1_usize..20) {
         let mut model = NaiveS3Fifo::new(room * 4);
