@@ -8,7 +8,7 @@ use std::time::Instant;
 
 use anyhow::bail;
 use hs_disk::Watch;
-use hs_nbd::{Export, NbdAddress, NbdOptions, NbdServer, NbdStats, NbdTls};
+use hs_nbd::{Export, NbdAddress, NbdListeners, NbdOptions, NbdServer, NbdStats, NbdTls};
 use hs_serve::{BackgroundFill, CacheSizing, Prefetching, ServedDisk};
 use hs_uffd::UffdServer;
 use hs_units::ByteSize;
@@ -143,19 +143,24 @@ pub fn run(args: &Serve, arguments: &[OsString], quiet: bool) -> anyhow::Result<
     let nbd_tls = args.tls.as_ref().map(Tls::of_nbd).transpose()?;
     let options = NbdOptions { tls: nbd_tls.clone(), ..NbdOptions::default() };
     let named = images(args, &mut kept)?;
+    // Names of hosts are looked up in files that a confined server does not open.
     let mut page = LivePage::listen(args.ui.as_deref(), &mut kept, &supervisor)?;
+    let metrics = metrics::socket(&mut kept, args.serving.metrics.as_deref(), &supervisor)?;
+    let nbd_listeners = nbd_listeners(args, &mut kept)?;
+    let http_sockets = serve_http::listen(args, &mut kept)?;
     confine(args, &named);
-    let mut http = serve_http::HttpImages::start(args, &named, &mut kept, &supervisor)?;
+    let mut http = serve_http::HttpImages::start(args, &named, http_sockets, &supervisor)?;
     let served = ServedExport::start_all(args, &named, &supervisor, page.as_mut())?;
     if let Some(http) = &http {
         http.show_at(page.as_mut(), &named);
     }
     let memory = served.first().map(|served| served.memory(args, &mut kept, &supervisor)).transpose()?;
-    let mut nbd = nbd(args, &served, &mut kept, options)?;
+    let exports = served.iter().map(ServedExport::export).collect();
+    let nbd = nbd_listeners.map(|listeners| NbdServer::start(exports, listeners, options));
+    let mut nbd = nbd.transpose()?;
     if let Some(nbd) = &nbd {
         supervisor.keep("nbd", (), nbd.sockets())?;
     }
-    let metrics = metrics::socket(&mut kept, args.serving.metrics.as_deref(), &supervisor)?;
     careful::take_care();
     let socket = StatusSocket::offer(RunFolder::offered().as_ref());
     let subjects: Vec<Subject<'_>> = served
@@ -295,20 +300,14 @@ fn confine(args: &Serve, named: &[NamedImage]) {
     .enforce();
 }
 
-/// The NBD server, if there is to be one.
-fn nbd(
-    args: &Serve,
-    served: &[ServedExport],
-    kept: &mut HandedOver,
-    options: NbdOptions,
-) -> anyhow::Result<Option<NbdServer>> {
+/// Where the NBD server listens, if there is to be one.
+fn nbd_listeners(args: &Serve, kept: &mut HandedOver) -> anyhow::Result<Option<NbdListeners>> {
     if args.nbd.is_empty() {
         return Ok(None);
     }
-    let exports = served.iter().map(ServedExport::export).collect();
     Ok(Some(match kept.take::<()>("nbd")? {
-        Some(((), sockets)) => NbdServer::resume(exports, sockets, options)?,
-        None => NbdServer::start(exports, &args.nbd, options)?,
+        Some(((), sockets)) => NbdListeners::resume(sockets)?,
+        None => NbdListeners::at(&args.nbd)?,
     }))
 }
 

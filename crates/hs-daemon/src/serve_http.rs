@@ -3,6 +3,8 @@
 use std::ffi::{OsStr, OsString};
 use std::fs::File;
 use std::io::Write;
+use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr, UdpSocket};
+use std::os::fd::OwnedFd;
 use std::os::unix::ffi::OsStrExt;
 use std::os::unix::fs::OpenOptionsExt;
 use std::path::{Path, PathBuf};
@@ -10,7 +12,7 @@ use std::sync::Arc;
 use std::time::SystemTime;
 
 use anyhow::{Context, bail};
-use hs_format::HotSegment;
+use hs_format::{HotSegment, ImageDigest};
 use hs_http::{Access, AccessLog, HttpFile, HttpServeOptions, HttpServer, HttpTls, Rates};
 use hs_image::Image;
 use hs_store::{Counters, MemoryStore, RetryCounters, Store};
@@ -47,6 +49,7 @@ struct Medium {
     store: Arc<dyn Store>,
     counters: Arc<Counters>,
     retries: Arc<RetryCounters>,
+    digest: ImageDigest,
     /// Where in its file the hot region lies.
     hot: Vec<ByteRange>,
 }
@@ -100,13 +103,20 @@ fn fit_open_files(options: &mut HttpServeOptions) {
     }
 }
 
+/// Listens where the flags say, or goes on where a server that died did.
+pub(super) fn listen(args: &Serve, kept: &mut HandedOver) -> anyhow::Result<Vec<OwnedFd>> {
+    Ok(match kept.take::<()>("http")? {
+        Some(((), sockets)) => sockets,
+        None => HttpServer::listen(&args.http)?,
+    })
+}
+
 impl HttpImages {
-    /// Listens where the flags say, or goes on where a server that died did. Nothing when they do not say
-    /// where.
+    /// Serves at these listening sockets. Nothing when the flags name none.
     pub(super) fn start(
         args: &Serve,
         named: &[NamedImage],
-        kept: &mut HandedOver,
+        sockets: Vec<OwnedFd>,
         supervisor: &Supervisor,
     ) -> anyhow::Result<Option<Self>> {
         if args.http.is_empty() {
@@ -116,18 +126,13 @@ impl HttpImages {
         let mut files = Vec::new();
         for (number, named) in named.iter().enumerate() {
             let (file, medium) = image(args, named)?;
-            let digest = file.tag.parse().context("the image's name")?;
-            pinned::keep(supervisor, number, &named.image, digest)?;
+            pinned::keep(supervisor, number, &named.image, medium.digest)?;
             files.push(file);
             images.push(medium);
         }
         for word in &args.channel {
             files.push(channel(word)?);
         }
-        let sockets = match kept.take::<()>("http")? {
-            Some(((), sockets)) => sockets,
-            None => HttpServer::listen(&args.http)?,
-        };
         let log = args.access_log.as_deref().map(LogFile::open).transpose()?;
         let maps: Vec<Arc<LiveMap>> =
             images.iter().filter(|_| args.ui.is_some()).map(|image| image.map()).collect();
@@ -173,11 +178,12 @@ impl HttpImages {
         Clients { now: stats.clients as f64, connections: stats.connections as f64 }
     }
 
-    /// Tells a person where clients find what.
+    /// Tells a person where clients find what: addresses as commands take them, with the image's name.
     pub(super) fn say_where(&self, named: &[NamedImage]) {
-        for (number, named) in named.iter().enumerate() {
+        for (number, (named, medium)) in named.iter().zip(&self.images).enumerate() {
             for url in self.server.urls(number) {
-                hs_output::note!("{} served at {url}", named.image.display());
+                let (image, url) = (named.image.display(), for_clients(&url));
+                hs_output::note!("{image} served at {url}#{}", medium.digest);
             }
         }
     }
@@ -243,7 +249,25 @@ fn image(args: &Serve, named: &NamedImage) -> anyhow::Result<(HttpFile, Medium)>
     };
     let hot = image.superblock().hot.iter().map(HotSegment::range).collect();
     let OnMedium { store, counters, retries, .. } = on_medium;
-    Ok((file, Medium { store, status, counters, retries, hot }))
+    Ok((file, Medium { store, status, counters, retries, digest: image.image_digest(), hot }))
+}
+
+/// An address as other machines use it: a server at all addresses has the one by which this machine reaches
+/// others.
+fn for_clients(url: &str) -> String {
+    let host = url.split('/').nth(2).unwrap_or_default();
+    let Some(at) = host.parse().ok().filter(|at: &SocketAddr| at.ip().is_unspecified()) else {
+        return url.to_owned();
+    };
+    // Addresses for documents (RFC 5737, RFC 3849): nothing is sent there.
+    let (elsewhere, here): (_, IpAddr) = match at {
+        SocketAddr::V4(_) => ("192.0.2.1:9", Ipv4Addr::LOCALHOST.into()),
+        SocketAddr::V6(_) => ("[2001:db8::1]:9", Ipv6Addr::LOCALHOST.into()),
+    };
+    let socket = UdpSocket::bind(SocketAddr::new(at.ip(), 0));
+    let own = socket.and_then(|socket| socket.connect(elsewhere).and_then(|()| socket.local_addr()));
+    let own = SocketAddr::new(own.map_or(here, |own| own.ip()), at.port());
+    url.replacen(host, &own.to_string(), 1)
 }
 
 /// The file of `FILE` or `NAME=FILE`.
@@ -355,6 +379,19 @@ mod tests {
         assert_eq!(fitting_connections(1024, 24), 372);
         assert!(fitting_connections(524_288, 30) > HttpServeOptions::default().most_connections);
         assert_eq!(fitting_connections(16, 30), 1);
+    }
+
+    #[test]
+    fn clients_get_an_address_that_they_can_use() {
+        for url in ["https://10.0.0.1:80/a.hsi", "http://[::1]:7/0.0.0.0", "http:///run/socket/a.hsi"] {
+            assert_eq!(for_clients(url), url);
+        }
+        for (url, begin) in [("http://0.0.0.0:8080/a.hsi", "http://"), ("https://[::]:8080/a", "https://[")] {
+            let shown = for_clients(url);
+            let host = shown.split('/').nth(2).expect("a host").parse::<SocketAddr>().expect("an address");
+            assert!(shown.starts_with(begin) && !host.ip().is_unspecified(), "{shown}");
+            assert_eq!((host.port(), shown.rsplit('/').next()), (8080, url.rsplit('/').next()));
+        }
     }
 
     #[test]

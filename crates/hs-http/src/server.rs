@@ -2,7 +2,7 @@
 
 use std::collections::HashMap;
 use std::io;
-use std::net::{IpAddr, SocketAddr, TcpListener, ToSocketAddrs};
+use std::net::IpAddr;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::path::Path;
 use std::sync::Arc;
@@ -12,6 +12,7 @@ use std::time::{Duration, SystemTime};
 
 use hs_engine::queue::ClientKey;
 use hs_linux::LinuxError;
+use hs_linux::sockets::listen_at;
 use hs_serve::{Certificates, SlotLimits, Slots, TlsError};
 use hs_units::ByteRange;
 use hyper::body::{Bytes, Incoming};
@@ -198,16 +199,14 @@ pub struct HttpServer {
 }
 
 impl HttpServer {
-    /// Listens at these addresses, `HOST:PORT`, port 0 for any that is free.
+    /// Listens at these addresses, `HOST:PORT`, as [`listen_at`] does.
     ///
     /// # Errors
     /// When an address is taken or not to be had.
     pub fn listen(addresses: &[String]) -> Result<Vec<OwnedFd>, LinuxError> {
         let mut sockets = Vec::new();
         for address in addresses {
-            let failed = |source| LinuxError::Io { action: "listen at", path: address.into(), source };
-            let found: Vec<SocketAddr> = address.to_socket_addrs().map_err(failed)?.collect();
-            sockets.push(TcpListener::bind(&found[..]).map_err(failed)?.into());
+            sockets.extend(listen_at(address.as_str(), address)?.into_iter().map(OwnedFd::from));
         }
         Ok(sockets)
     }

@@ -1,8 +1,51 @@
-//! What the kernel knows of a socket's other side.
+//! Listening sockets of TCP, and what the kernel knows of a socket's other side.
 
-use std::io;
+use std::io::{self, ErrorKind};
+use std::net::{SocketAddr, TcpListener, ToSocketAddrs};
 use std::os::fd::{AsFd, AsRawFd};
 use std::time::Duration;
+
+use crate::LinuxError;
+
+/// Listens at every address of a name that this machine has; port 0 is any that is free, the same for all of
+/// them. `shown` is the name in errors. Names are looked up in files, so a process that gives up files does
+/// this first.
+///
+/// # Errors
+/// When the name has no address of this machine, or a port is taken.
+pub fn listen_at(name: impl ToSocketAddrs, shown: &str) -> Result<Vec<TcpListener>, LinuxError> {
+    let failed = |source| LinuxError::Listen { address: shown.to_owned(), source };
+    let mut listeners = Vec::new();
+    let mut bound: Vec<SocketAddr> = Vec::new();
+    let mut absent = ErrorKind::NotFound.into();
+    for mut address in name.to_socket_addrs().map_err(failed)? {
+        if let Some(first) = bound.first() {
+            address.set_port(first.port());
+        }
+        // hosts(5) may have a line twice.
+        if bound.contains(&address) {
+            continue;
+        }
+        let listener = match TcpListener::bind(address) {
+            Ok(listener) => listener,
+            // A name may have an IPv6 address on a machine that has none.
+            Err(error) if is_absent(&error) => {
+                absent = error;
+                continue;
+            }
+            Err(error) => return Err(failed(error)),
+        };
+        listener.set_nonblocking(true).map_err(failed)?;
+        bound.push(listener.local_addr().map_err(failed)?);
+        listeners.push(listener);
+    }
+    if listeners.is_empty() { Err(failed(absent)) } else { Ok(listeners) }
+}
+
+/// This machine does not have the address.
+fn is_absent(error: &io::Error) -> bool {
+    error.kind() == ErrorKind::AddrNotAvailable || error.raw_os_error() == Some(libc::EAFNOSUPPORT)
+}
 
 /// The process at the other side of a socket file, when it connected.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -83,5 +126,24 @@ pub fn unlock_buffers(socket: impl AsFd) {
             (&raw const nothing).cast(),
             size_of_val(&nothing) as libc::socklen_t,
         );
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn all_addresses_of_a_name_are_listened_at_by_one_port() {
+        let name = ["127.0.0.1:0", "127.0.0.2:0", "127.0.0.1:0", "192.0.2.1:0"];
+        let name: Vec<SocketAddr> = name.map(|text| text.parse().expect("an address")).into();
+        let listeners = listen_at(&name[..], "two here, one of them twice").expect("listens");
+        let found: Vec<SocketAddr> =
+            listeners.iter().map(|listener| listener.local_addr().expect("an address")).collect();
+        assert_eq!(found.len(), 2, "{found:?}");
+        assert!(found[0].ip() != found[1].ip() && found[0].port() == found[1].port(), "{found:?}");
+        // 192.0.2.0/24 is for documents (RFC 5737).
+        let refused = listen_at("192.0.2.1:0", "elsewhere").expect_err("not ours").to_string();
+        assert!(refused.contains("cannot listen on elsewhere: "), "{refused}");
     }
 }

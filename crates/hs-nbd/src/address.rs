@@ -1,14 +1,14 @@
 //! Where an NBD server listens.
 
 use std::fmt;
-use std::io::{self, ErrorKind};
-use std::net::{SocketAddr, TcpListener, ToSocketAddrs};
+use std::io;
+use std::net::{SocketAddr, TcpListener};
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::path::PathBuf;
 use std::str::FromStr;
 
-use hs_linux::LinuxError;
-use hs_linux::SocketFile;
+use hs_linux::sockets::listen_at;
+use hs_linux::{LinuxError, SocketFile};
 
 use super::client::Client;
 
@@ -73,6 +73,35 @@ impl fmt::Display for NbdAddress {
     }
 }
 
+/// Sockets on which the clients of a server arrive.
+pub struct NbdListeners(pub(super) Vec<Listener>);
+
+impl NbdListeners {
+    /// Listens at these addresses, at all that a name has. A process that gives up files calls it before:
+    /// names are looked up in files.
+    ///
+    /// # Errors
+    /// When an address is taken or not to be had.
+    pub fn at(addresses: &[NbdAddress]) -> Result<Self, LinuxError> {
+        let mut listeners = Vec::new();
+        for address in addresses {
+            listeners.extend(Listener::all(address)?);
+        }
+        Ok(Self(listeners))
+    }
+
+    /// Those of a server that died: all of its [`sockets`](crate::NbdServer::sockets), kept open by a
+    /// supervisor. Clients that were connected have lost their connection; those that connect meanwhile wait.
+    ///
+    /// # Errors
+    /// When something else than a listening socket is among them.
+    pub fn resume(sockets: Vec<OwnedFd>) -> Result<Self, LinuxError> {
+        let failed = |source| LinuxError::Io { action: "go on with", path: "the NBD sockets".into(), source };
+        let listeners = sockets.into_iter().map(Listener::resume).collect::<Result<_, _>>();
+        listeners.map(Self).map_err(failed)
+    }
+}
+
 /// A socket on which clients arrive. A socket file is removed with it.
 pub(super) enum Listener {
     Tcp { listener: TcpListener, address: SocketAddr },
@@ -81,38 +110,22 @@ pub(super) enum Listener {
 
 impl Listener {
     /// Listens at `address`: a name may have several.
-    pub(super) fn all(address: &NbdAddress) -> Result<Vec<Self>, LinuxError> {
+    fn all(address: &NbdAddress) -> Result<Vec<Self>, LinuxError> {
         let failed = |source| LinuxError::Listen { address: address.to_string(), source };
         match address {
             NbdAddress::Unix(path) => Ok(vec![Self::Unix(SocketFile::bind(path)?)]),
             NbdAddress::Tcp { host, port } => {
-                let mut listeners: Vec<Self> = Vec::new();
-                let mut absent = ErrorKind::NotFound.into();
-                for mut address in (host.as_str(), *port).to_socket_addrs().map_err(failed)? {
-                    // Any free port, but the same for all addresses of the name.
-                    if let Some(Self::Tcp { address: first, .. }) = listeners.first() {
-                        address.set_port(first.port());
-                    }
-                    let listener = match TcpListener::bind(address) {
-                        Ok(listener) => listener,
-                        // A name may have an IPv6 address on a machine that has none.
-                        Err(error) if is_absent(&error) => {
-                            absent = error;
-                            continue;
-                        }
-                        Err(error) => return Err(failed(error)),
-                    };
-                    listener.set_nonblocking(true).map_err(failed)?;
-                    let address = listener.local_addr().map_err(failed)?;
-                    listeners.push(Self::Tcp { listener, address });
-                }
-                if listeners.is_empty() { Err(failed(absent)) } else { Ok(listeners) }
+                let listeners = listen_at((host.as_str(), *port), &address.to_string())?;
+                let listening = listeners
+                    .into_iter()
+                    .map(|listener| Ok(Self::Tcp { address: listener.local_addr()?, listener }));
+                listening.collect::<io::Result<_>>().map_err(failed)
             }
         }
     }
 
     /// A socket that a server that died had listened on, and a supervisor kept.
-    pub(super) fn resume(socket: OwnedFd) -> io::Result<Self> {
+    fn resume(socket: OwnedFd) -> io::Result<Self> {
         match rustix::net::sockopt::socket_domain(&socket)? {
             rustix::net::AddressFamily::UNIX => Ok(Self::Unix(SocketFile::resume(socket)?)),
             _ => {
@@ -162,11 +175,6 @@ impl AsFd for Listener {
             Self::Unix(file) => file.as_fd(),
         }
     }
-}
-
-/// This machine does not have the address.
-fn is_absent(error: &io::Error) -> bool {
-    error.kind() == ErrorKind::AddrNotAvailable || error.raw_os_error() == Some(libc::EAFNOSUPPORT)
 }
 
 /// A part of a URI: everything but what has no meaning there is written as `%XX`.
@@ -238,21 +246,6 @@ mod tests {
         assert_eq!(fs::read_to_string(&path).expect("still there"), "mine");
         let long = NbdAddress::Unix(folder.path().join("x".repeat(200)));
         assert!(Listener::all(&long).is_err());
-    }
-
-    #[test]
-    fn addresses_of_other_machines_are_refused() {
-        // 192.0.2.0/24 is for documents (RFC 5737).
-        let elsewhere: NbdAddress = "192.0.2.1:0".parse().expect("an address");
-        let refused = Listener::all(&elsewhere).err().expect("not ours").to_string();
-        assert!(refused.contains("cannot listen on 192.0.2.1:0: "), "{refused}");
-        let here: NbdAddress = "127.0.0.1:0".parse().expect("an address");
-        let listeners = Listener::all(&here).expect("listens");
-        assert!(
-            listeners[0].uri("", false).starts_with("nbd://127.0.0.1:"),
-            "{}",
-            listeners[0].uri("", false)
-        );
     }
 
     #[test]

@@ -24,7 +24,7 @@ mod server;
 mod tls;
 mod wire;
 
-pub use address::{BadAddress, NbdAddress};
+pub use address::{BadAddress, NbdAddress, NbdListeners};
 pub use export::{Export, ExportedDisk};
 pub use protocol::End;
 pub use server::{NbdOptions, NbdServer, NbdStats};

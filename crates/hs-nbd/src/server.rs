@@ -13,7 +13,7 @@ use parking_lot::{Condvar, Mutex};
 use rustix::event::{EventfdFlags, PollFd, PollFlags, Timespec, eventfd, poll};
 use rustix::io::Errno;
 
-use super::address::{Listener, NbdAddress};
+use super::address::{Listener, NbdListeners};
 use super::client::Client;
 use super::connection::{Connection, ForAll, Why};
 use super::export::Export;
@@ -110,46 +110,17 @@ struct Connected {
 }
 
 impl NbdServer {
-    /// Serves `exports`, of which there must be one, at `addresses`.
+    /// Serves `exports`, of which there must be one, to the clients of `listeners`.
     ///
     /// # Errors
-    /// When an address is taken or not to be had, or two exports have one name.
+    /// When two exports have one name, or a thread cannot be started.
     pub fn start(
         exports: Vec<Export>,
-        addresses: &[NbdAddress],
+        listeners: NbdListeners,
         options: NbdOptions,
     ) -> Result<Self, LinuxError> {
         check_names(&exports)?;
-        let mut listeners = Vec::new();
-        for address in addresses {
-            listeners.extend(Listener::all(address)?);
-        }
-        Self::serve(exports, listeners, options)
-    }
-
-    /// Goes on where a server that died was: `sockets` are all of its [`sockets`](Self::sockets), kept open
-    /// meanwhile by a supervisor. Clients that were connected have lost their connection; those that connect
-    /// meanwhile wait.
-    ///
-    /// # Errors
-    /// As [`start`](Self::start), or when something else than a listening socket is among them.
-    pub fn resume(
-        exports: Vec<Export>,
-        sockets: Vec<OwnedFd>,
-        options: NbdOptions,
-    ) -> Result<Self, LinuxError> {
-        check_names(&exports)?;
-        let listeners = sockets.into_iter().map(Listener::resume).collect::<Result<_, _>>();
-        let failed = |source| LinuxError::Io { action: "go on with", path: "the NBD sockets".into(), source };
-        Self::serve(exports, listeners.map_err(failed)?, options)
-    }
-
-    fn serve(
-        exports: Vec<Export>,
-        listeners: Vec<Listener>,
-        options: NbdOptions,
-    ) -> Result<Self, LinuxError> {
-        let listeners: Arc<[Listener]> = listeners.into();
+        let listeners: Arc<[Listener]> = listeners.0.into();
         let uris_of = |export: &Export| {
             listeners.iter().map(|listener| listener.uri(&export.name, options.tls.is_some())).collect()
         };

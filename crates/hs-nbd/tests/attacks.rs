@@ -6,7 +6,7 @@ use std::net::{SocketAddr, TcpStream};
 use std::sync::Arc;
 use std::time::Duration;
 
-use hs_nbd::{Export, ExportedDisk, NbdAddress, NbdOptions, NbdServer};
+use hs_nbd::{Export, ExportedDisk, NbdAddress, NbdListeners, NbdOptions, NbdServer};
 use hs_serve::FileDisk;
 use hs_store::{Fault, FaultKind, MemoryStore, Rule, Store};
 use hs_units::ByteRange;
@@ -28,7 +28,8 @@ fn serve_store(store: Arc<dyn Store>, options: NbdOptions) -> (NbdServer, u16) {
     let disk = ExportedDisk::File(Arc::new(FileDisk::new(store).expect("a disk")));
     let export = Export { name: "disk".into(), description: String::new(), disk };
     let address = NbdAddress::Tcp { host: "0.0.0.0".into(), port: 0 };
-    let server = NbdServer::start(vec![export], &[address], options).expect("served");
+    let listeners = NbdListeners::at(&[address]).expect("listens");
+    let server = NbdServer::start(vec![export], listeners, options).expect("served");
     let uri = server.uris(0)[0].clone();
     let port = uri.rsplit(':').next().and_then(|rest| rest.split('/').next()?.parse().ok());
     (server, port.expect("a port"))

@@ -116,6 +116,40 @@ fn servers_for_the_network_keep_nothing_that_they_do_not_need() {
     assert!(!scene.path("s.sock").exists(), "it removes its socket");
 }
 
+/// Names of hosts are looked up in files that a confined server does not open.
+#[test]
+fn servers_listen_at_names_of_hosts() {
+    if !has_landlock() {
+        return;
+    }
+    let scene = Scene::new();
+    let disk = scene.image("a.hsi", 30, 5);
+    let name = run(["verify", &scene.arg("a.hsi")]).ok().stdout.lines().last().expect("a name").to_owned();
+    let at = "localhost:0";
+    let words = ["serve", &scene.arg("a.hsi"), "--nbd", at, "--http", at, "--metrics", at];
+    let mut serving = Running::start(words);
+    let mut said = Vec::new();
+    while !said.last().is_some_and(|line: &String| line.contains("Ctrl-C")) {
+        said.push(serving.said());
+        assert!(said.last().is_some_and(|line| !line.is_empty()), "it ended: {said:?}");
+    }
+    let after = |words: &str| {
+        let mut found = said.iter().filter_map(|line| line.split_once(words));
+        found.next().map(|(_, address)| address.trim().to_owned()).unwrap_or_else(|| panic!("{said:?}"))
+    };
+    // What is printed is what a client needs.
+    let url = format!("http://{}", after(" served at http://"));
+    assert!(url.ends_with(&format!("/a.hsi#{name}")), "{url}");
+    run(["export", &url, "-o", &scene.arg("out.raw"), "--format", "raw", "--disk-cache=none"]).ok();
+    assert!(fs::read(scene.path("out.raw")).expect("exported") == disk);
+    for address in [after(" served at nbd://"), after("metrics at http://")] {
+        let host = address.split('/').next().expect("a host");
+        std::net::TcpStream::connect(host).expect("it listens");
+    }
+    serving.signal(Signal::TERM);
+    assert!(serving.end().0.success());
+}
+
 #[test]
 fn servers_of_mounts_keep_what_mounting_takes() {
     if !machine_has(crate::scene::START) {

@@ -199,12 +199,49 @@ fn the_file_system_in_it_is_mounted_and_taken_down_with_it() {
     mount(&scene, &[&image, &dir, "--fs", &tree]).ok();
     umount(&tree);
     scene.wait_until_clean();
-    wait_until("the loop device is free", || {
-        let loops = fs::read_dir("/sys/block").expect("devices").flatten();
-        let mut backing =
-            loops.filter_map(|entry| fs::read_to_string(entry.path().join("loop/backing_file")).ok());
-        !backing.any(|file| file.contains(&dir))
-    });
+    wait_until("the loop device is free", || !loop_devices_show(&dir));
+}
+
+/// The medium is so slow that the caches are still being warmed: that must not keep the file system busy.
+#[test]
+fn a_file_system_is_unmounted_while_it_is_warmed() {
+    if !machine_has(START) {
+        return;
+    }
+    const FILES: usize = 400;
+    let scene = Scene::new();
+    scene.folder("root");
+    for name in ["bin", "dev", "proc", "sys", "tmp", "files"] {
+        scene.folder(&format!("root/{name}"));
+    }
+    fs::copy("/bin/busybox", scene.path("root/bin/busybox")).expect("busybox");
+    let mut content = [0; 4096];
+    for number in 0..FILES {
+        hs_units::Prng::new(number as u64).fill(&mut content);
+        fs::write(scene.path(&format!("root/files/{number}")), content).expect("written");
+    }
+    let (cold, hot) = (scene.arg("cold.hsi"), scene.arg("hot.hsi"));
+    let profile = scene.arg("start.hsp");
+    run(["build", &scene.arg("root"), "-o", &cold, "--codec", "zstd:1"]).ok();
+    let read_all = ["--", "/bin/busybox", "sh", "-c", "cat /files/* >/dev/null"];
+    run([&["profile", &cold, "-o", &profile][..], &read_all].concat()).ok();
+    run(["optimize", &cold, "--profile", &profile, "-o", &hot]).ok();
+    let (dir, tree) = (scene.folder("dir"), scene.folder("tree"));
+    for _ in 0..4 {
+        mount(&scene, &[&hot, &dir, "--fs", &tree, "--emulate", "flat-50ms-1mbs"]).ok();
+        assert!(server_of(&dir)["prefetch"]["end_reason"].is_null(), "it was warmed when it was unmounted");
+        let unmounted = Command::new("umount").arg(&tree).status().expect("it starts");
+        assert!(unmounted.success());
+        scene.wait_until_clean();
+        assert!(!loop_devices_show(&dir), "the loop device is free before the disk is");
+    }
+}
+
+/// Whether a loop device reads a file in this folder.
+fn loop_devices_show(dir: &str) -> bool {
+    let loops = fs::read_dir("/sys/block").expect("devices").flatten();
+    let mut backing = loops.filter_map(|entry| fs::read_to_string(entry.path().join("loop/backing_file")).ok());
+    backing.any(|file| file.contains(dir))
 }
 
 #[test]

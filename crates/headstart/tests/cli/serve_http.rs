@@ -28,9 +28,10 @@ pub(crate) fn serve(scene: &Scene, arguments: &[&str]) -> (Running, String) {
     let all = [&["serve"], arguments, &["--http", "127.0.0.1:0", "--json"]].concat();
     let mut running = Running::start_command(remote(scene, all));
     let line = running.said();
-    let url = line.trim().rsplit(' ').next().expect("words").to_owned();
-    assert!(url.starts_with("http"), "{line}");
-    (running, url)
+    let address = line.trim().rsplit(' ').next().expect("words");
+    let (url, name) = address.split_once('#').expect("an address with the image's name");
+    assert!(url.starts_with("http") && name.starts_with("hs1-"), "{line}");
+    (running, url.to_owned())
 }
 
 fn name_of(scene: &Scene, image: &str) -> String {
@@ -270,7 +271,6 @@ fn a_hangup_opens_the_log_and_reads_the_certificates_again() {
     }
     let scene = Scene::new();
     scene.image("a.hsi", 100, 7);
-    let name = name_of(&scene, "a.hsi");
     let pki = certificates(&scene, "pki");
     certificates(&scene, "renewed");
     let (image, log) = (scene.arg("a.hsi"), scene.arg("log"));
@@ -284,7 +284,6 @@ fn a_hangup_opens_the_log_and_reads_the_certificates_again() {
     let mut server = Running::start_command(command);
     let said = server.said();
     let url = said.trim().rsplit(' ').next().expect("an address").replace("127.0.0.1", "localhost");
-    let url = format!("{url}#{name}");
     let verify = |authority: &str| -> Ran {
         let mut command = remote(&scene, ["verify", &url, "--disk-cache=none"]);
         command.env("SSL_CERT_FILE", scene.path(authority)).output().expect("the program starts").into()

@@ -8,7 +8,7 @@ use std::sync::Arc;
 use hs_fill::{Attachment, FillOptions, OpenedFile, SelfFilling, Subject};
 use hs_fuse::ServedImage;
 use hs_image::Image;
-use hs_nbd::{Export, NbdAddress, NbdOptions, NbdServer, NbdTls};
+use hs_nbd::{Export, NbdAddress, NbdListeners, NbdOptions, NbdServer, NbdTls};
 use hs_serve::{ServeConfig, ServedDisk};
 use hs_store::Store;
 use hs_testing::machine_has;
@@ -73,7 +73,8 @@ impl Front {
                 NbdTls::load(certificates::folder(), true, true).expect("the certificates are usable")
             });
             let options = NbdOptions { tls, ..NbdOptions::default() };
-            let server = NbdServer::start(vec![export], &[address], options).expect("served");
+            let listeners = NbdListeners::at(&[address]).expect("listens");
+            let server = NbdServer::start(vec![export], listeners, options).expect("served");
             ShownBy::Nbd(Box::new((server, disk)))
         };
         Shown { shown_by, folder, front: self }

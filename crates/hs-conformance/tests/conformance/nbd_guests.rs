@@ -6,7 +6,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use hs_conformance::{Sample, WINDOW};
-use hs_nbd::{Export, NbdAddress, NbdOptions, NbdServer};
+use hs_nbd::{Export, NbdAddress, NbdListeners, NbdOptions, NbdServer};
 use hs_serve::{Prefetching, ServeConfig};
 use hs_store::{Count, Fault, FaultKind, FileStore, Rule};
 use hs_units::ByteRange;
@@ -152,7 +152,8 @@ fn a_handshake_has_its_time() {
     let export = Export { name: "disk".into(), description: String::new(), disk: Arc::clone(&disk).into() };
     let address = NbdAddress::Unix(sample.path("socket"));
     let options = NbdOptions { handshake_patience: Duration::from_millis(30), ..NbdOptions::default() };
-    let server = NbdServer::start(vec![export], &[address], options).expect("served");
+    let listeners = NbdListeners::at(&[address]).expect("listens");
+    let server = NbdServer::start(vec![export], listeners, options).expect("served");
     let mut silent = UnixStream::connect(sample.path("socket")).expect("connected");
     let mut said = Vec::new();
     silent.read_to_end(&mut said).expect("hung up on");

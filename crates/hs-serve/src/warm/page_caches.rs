@@ -15,8 +15,9 @@ use std::thread::JoinHandle;
 
 use hs_linux::LinuxError;
 use hs_units::BLOCK_BYTES;
-use rustix::fs::{Advice, SeekFrom};
+use rustix::fs::{Advice, CWD, Mode, OFlags, SeekFrom};
 use rustix::io::Errno;
+use rustix::mount::OpenTreeFlags;
 
 /// Bytes of holes that are put into the page cache for one file.
 const MAX_HOLE_BYTES: u64 = 1 << 20;
@@ -76,7 +77,11 @@ impl OpenCaches {
                 source,
             })
         };
-        Ok(Self { mount: open(mount_point)?, device: open(device)?, open: None, seen: HashSet::new() })
+        let mount = open_clone(mount_point).or_else(|error| {
+            log::debug!("{} is busy while it is warmed: {error}", mount_point.display());
+            open(mount_point)
+        })?;
+        Ok(Self { mount, device: open(device)?, open: None, seen: HashSet::new() })
     }
 
     fn file_bytes(&mut self, inode: u64) -> rustix::io::Result<u64> {
@@ -107,6 +112,16 @@ impl OpenCaches {
             None => Err(Errno::BADF),
         }
     }
+}
+
+/// Opens the top folder of a clone of the mount that is mounted nowhere. What is opened there does not keep
+/// the mount busy: `umount` succeeds while the caches are warmed. The file system, and with it the device,
+/// stays until the last such file is closed.
+fn open_clone(mount_point: &Path) -> rustix::io::Result<File> {
+    let flags = OpenTreeFlags::OPEN_TREE_CLONE | OpenTreeFlags::OPEN_TREE_CLOEXEC;
+    let clone = rustix::mount::open_tree(CWD, mount_point, flags)?;
+    let flags = OFlags::RDONLY | OFlags::DIRECTORY | OFlags::CLOEXEC;
+    rustix::fs::openat(clone, ".", flags, Mode::empty()).map(File::from)
 }
 
 /// Asks the kernel for the pages of a file's holes; they cause no request to the server.

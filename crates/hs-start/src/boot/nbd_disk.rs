@@ -5,7 +5,7 @@ use std::sync::Arc;
 
 use hs_disk::Watch;
 use hs_guest::qemu::Drive;
-use hs_nbd::{Export, NbdAddress, NbdOptions, NbdServer};
+use hs_nbd::{Export, NbdAddress, NbdListeners, NbdOptions, NbdServer};
 use hs_serve::{ServeConfig, ServedDisk};
 use hs_store::Store;
 
@@ -39,7 +39,8 @@ impl NbdDisk {
         let export =
             Export { name: EXPORT.to_owned(), description: config.source_name.clone(), disk: reader.into() };
         let address = NbdAddress::Unix(socket.clone());
-        let server = NbdServer::start(vec![export], &[address], NbdOptions::default())?;
+        let listeners = NbdListeners::at(&[address])?;
+        let server = NbdServer::start(vec![export], listeners, NbdOptions::default())?;
         Ok(Self { _server: server, disk, socket })
     }
 

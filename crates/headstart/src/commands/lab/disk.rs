@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 use anyhow::Context;
 use hs_fuse::ServedFile;
-use hs_nbd::{Export, ExportedDisk, NbdOptions, NbdServer};
+use hs_nbd::{Export, ExportedDisk, NbdListeners, NbdOptions, NbdServer};
 use hs_serve::FileAccess;
 use hs_serve::FileDisk;
 use rustix::event::{PollFd, PollFlags, poll};
@@ -62,7 +62,8 @@ fn serve(on_medium: &OnMedium, name: &str, address: &hs_nbd::NbdAddress) -> anyh
     let disk = ExportedDisk::File(Arc::new(FileDisk::new(Arc::clone(&on_medium.store))?));
     let description = "a file on an emulated medium".to_owned();
     let export = Export { name: name.to_owned(), description, disk };
-    Ok(NbdServer::start(vec![export], std::slice::from_ref(address), NbdOptions::default())?)
+    let listeners = NbdListeners::at(std::slice::from_ref(address))?;
+    Ok(NbdServer::start(vec![export], listeners, NbdOptions::default())?)
 }
 
 fn say_where(args: &LabDisk, name: &str, server: Option<&NbdServer>) {
