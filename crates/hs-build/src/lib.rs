@@ -27,6 +27,6 @@ pub use build::{BuildOptions, BuildReport, DEFAULT_LEVEL, WINDOW_BYTES, build, b
 pub use error::BuildError;
 pub use files::{ListedFile, find_files, list_files};
 pub use find::find_blocks;
-pub use linked_file::read_linked_file;
+pub use linked_file::{first_linked_file, read_linked_file};
 pub use optimize::{HotPlacement, OptimizeOptions, OptimizeReport, optimize};
 pub use output::UnnamedFile;

@@ -18,10 +18,32 @@ const MAX_NAMES: usize = 2048;
 /// # Errors
 /// When the disk cannot be read, or holds no whole ext4 file system.
 pub fn read_linked_file(disk: &mut ReadDisk<'_>, path: &str) -> io::Result<Option<Vec<u8>>> {
-    let found = Ext4::open(disk.borrowed()).and_then(|mut system| {
-        let Some(file) = find_file(&mut system, path)? else { return Ok(None) };
+    look(disk, |system| {
+        let Some(file) = find_file(system, path)? else { return Ok(None) };
         system.content(&file, MAX_FILE_BYTES).map(Some)
-    });
+    })
+}
+
+/// The first of these absolute paths at which there is a file, links followed.
+///
+/// # Errors
+/// As [`read_linked_file`].
+pub fn first_linked_file<'p>(disk: &mut ReadDisk<'_>, paths: &[&'p str]) -> io::Result<Option<&'p str>> {
+    look(disk, |system| {
+        for path in paths {
+            if find_file(system, path)?.is_some() {
+                return Ok(Some(*path));
+            }
+        }
+        Ok(None)
+    })
+}
+
+fn look<T>(
+    disk: &mut ReadDisk<'_>,
+    look: impl FnOnce(&mut Ext4<'_>) -> Result<T, Ext4Error>,
+) -> io::Result<T> {
+    let found = Ext4::open(disk.borrowed()).and_then(|mut system| look(&mut system));
     found.map_err(|error| match error {
         // What is said of a read that failed is less than what the read said.
         Ext4Error::Read { error, .. } => error,
@@ -121,6 +143,9 @@ mod tests {
         for path in ["/initrd.img", "/boot", "/", "/circle", "/dangling", "/vmlinuz/x", "/boot/deep"] {
             assert!(read_linked_file(&mut read, path).unwrap().is_none(), "{path}");
         }
+        let mut first = |paths: &[&'static str]| first_linked_file(&mut read, paths).unwrap();
+        assert_eq!(first(&["/sbin/init", "/dangling", "/long", "/vmlinuz"]), Some("/long"));
+        assert_eq!(first(&["/sbin/init", "/boot"]), None);
     }
 
     #[test]

@@ -442,7 +442,7 @@ impl Server<'_> {
             fs: target.map(shown),
             since: unix_now(),
             medium: self.args.medium.to_string(),
-            log: log_output::place().to_owned(),
+            log: log_output::place(),
             prefetch: PrefetchStatus { mode: mode.name().to_owned(), ..PrefetchStatus::default() },
             ..Status::default()
         }

@@ -428,7 +428,7 @@ impl ServedExport {
                 nbd: Some(uris.join(" ")),
                 since: unix_now(),
                 medium: args.medium.to_string(),
-                log: log_output::place().to_owned(),
+                log: log_output::place(),
                 prefetch: PrefetchStatus { mode: mode.to_owned(), ..PrefetchStatus::default() },
                 ..Status::default()
             },

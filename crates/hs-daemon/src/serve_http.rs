@@ -244,7 +244,7 @@ fn image(args: &Serve, named: &NamedImage) -> anyhow::Result<(HttpFile, Medium)>
         image: named.image.shown(),
         since: unix_now(),
         medium: args.medium.to_string(),
-        log: log_output::place().to_owned(),
+        log: log_output::place(),
         ..Status::default()
     };
     let hot = image.superblock().hot.iter().map(HotSegment::range).collect();

@@ -55,7 +55,7 @@ impl System {
                 (Some(Box::new(served)), Some(fs), target)
             }
         };
-        let options = RootOptions { trusted: true, devices: false };
+        let options = RootOptions { trusted: true, ..RootOptions::default() };
         let root = RootEnv::prepare(&lower, &work.folder("root")?, options)?;
         Ok(Self { root, _fs: fs, _served: served, _work: work })
     }

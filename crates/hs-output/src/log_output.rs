@@ -3,6 +3,7 @@
 
 use std::fs::File;
 use std::io::{self, Write};
+use std::os::fd::AsRawFd;
 use std::os::unix::fs::{MetadataExt, OpenOptionsExt};
 use std::os::unix::net::UnixDatagram;
 use std::path::Path;
@@ -135,14 +136,18 @@ pub fn failure(text: &str) {
     }
 }
 
-/// The name of where messages go, for `headstart status`.
-pub fn place() -> &'static str {
-    match *SINK.read().unwrap_or_else(PoisonError::into_inner) {
+/// The name of where messages go, for `headstart status`; of a file its path.
+pub fn place() -> String {
+    let name = match &*SINK.read().unwrap_or_else(PoisonError::into_inner) {
         Sink::Stderr => "standard error",
         Sink::Journal => "journal",
         Sink::Syslog(_) => "syslog",
-        Sink::File(_) => "file",
-    }
+        Sink::File(file) => {
+            let path = std::fs::read_link(format!("/proc/self/fd/{}", file.as_raw_fd()));
+            return path.map_or_else(|_| "file".to_owned(), |path| path.display().to_string());
+        }
+    };
+    name.to_owned()
 }
 
 /// A file for messages. They may contain addresses of images, so only the owner may read it.

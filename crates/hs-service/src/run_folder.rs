@@ -9,6 +9,8 @@ use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
 
 use anyhow::{Context, bail};
+use rustix::event::{PollFd, PollFlags, poll};
+use rustix::io::Errno;
 use rustix::net::{AddressFamily, SocketAddrUnix, SocketFlags, SocketType};
 
 /// How long servers may take to say how they are. They do so at once, unless the machine has more to do than
@@ -27,14 +29,32 @@ const OF_SERVICES: &str = "/run/headstart-serve";
 /// `/run/headstart`, or a user's own.
 pub struct RunFolder(PathBuf);
 
+/// Where the folder of a user who is not root may be, the best place first. Servers and those who ask them may
+/// have been started with `XDG_RUNTIME_DIR` or without.
+fn places_of_user(user: u32, named: Option<PathBuf>, of_all_users: &Path) -> Vec<PathBuf> {
+    let named = named.filter(|named| named.is_absolute());
+    let usual = Some(of_all_users.join(user.to_string())).filter(|usual| usual.is_dir());
+    let mut places: Vec<PathBuf> =
+        named.into_iter().chain(usual).map(|base| base.join("headstart")).collect();
+    places.dedup();
+    // In a folder that others write to as well: whose it is, is checked.
+    places.push(format!("/tmp/headstart-{user}").into());
+    places
+}
+
 impl RunFolder {
-    /// Where it is, whether it exists or not. Users have one where `XDG_RUNTIME_DIR` is set.
-    pub fn place() -> Option<PathBuf> {
-        if rustix::process::geteuid().is_root() {
-            return Some("/run/headstart".into());
+    fn places() -> Vec<PathBuf> {
+        let user = rustix::process::geteuid();
+        if user.is_root() {
+            return vec!["/run/headstart".into()];
         }
-        let base = PathBuf::from(std::env::var_os("XDG_RUNTIME_DIR")?);
-        base.is_absolute().then(|| base.join("headstart"))
+        let named = std::env::var_os("XDG_RUNTIME_DIR").map(PathBuf::from);
+        places_of_user(user.as_raw(), named, Path::new("/run/user"))
+    }
+
+    /// Where it is, whether it exists or not.
+    pub fn place() -> Option<PathBuf> {
+        Self::places().into_iter().next()
     }
 
     /// Makes it where it does not exist.
@@ -42,7 +62,7 @@ impl RunFolder {
     /// # Errors
     /// When there is no place for it, it cannot be made, or others may write in it.
     pub fn create() -> anyhow::Result<Self> {
-        let path = Self::place().context("XDG_RUNTIME_DIR is not set")?;
+        let path = Self::place().context("there is no place for a run folder")?;
         match fs::DirBuilder::new().mode(0o700).create(&path) {
             Err(error) if error.kind() != ErrorKind::AlreadyExists => {
                 Err(error).with_context(|| format!("create {}", path.display()))
@@ -67,12 +87,14 @@ impl RunFolder {
         }
     }
 
-    /// It, and for root the folders of services that have a user of their own.
+    /// It, the other places where a user's servers may be found, and for root the folders of services that
+    /// have a user of their own.
     ///
     /// # Errors
     /// As [`RunFolder::create`].
     pub fn all_existing() -> anyhow::Result<Vec<Self>> {
         let mut folders = Vec::from_iter(Self::existing()?);
+        folders.extend(Self::places().into_iter().skip(1).filter_map(|place| Self::checked(place).ok()));
         if rustix::process::geteuid().is_root() {
             folders.extend(Self::of_services(Path::new(OF_SERVICES)));
         }
@@ -214,6 +236,32 @@ impl StatusSocket {
         self.listener.as_fd()
     }
 
+    /// Answers those who ask, for as long as `work` takes, and gives what that gives. Where no thread can be
+    /// started for it, no client gets an answer.
+    pub fn answered_meanwhile<T>(&self, say: impl Fn() -> Vec<u8> + Send, work: impl FnOnce() -> T) -> T {
+        let Ok((over, ends)) = io::pipe() else { return work() };
+        let answer = move || loop {
+            let mut events = [
+                PollFd::from_borrowed_fd(over.as_fd(), PollFlags::IN),
+                PollFd::from_borrowed_fd(self.as_fd(), PollFlags::IN),
+            ];
+            match poll(&mut events, None) {
+                Ok(_) if events[0].revents().is_empty() => self.answer(&say),
+                Err(Errno::INTR) => {}
+                _ => return,
+            }
+        };
+        std::thread::scope(|scope| {
+            // The thread ends with the last writer of the pipe, also when the work panics.
+            let _ends = ends;
+            let answering = std::thread::Builder::new().name("hs-status".to_owned());
+            if let Err(error) = answering.spawn_scoped(scope, answer) {
+                log::debug!("no status to be asked for: {error}");
+            }
+            work()
+        })
+    }
+
     /// Answers those who ask now, and waits for none of them: an answer that does not fit into the socket's
     /// buffer, which is larger than any answer, is cut off.
     pub fn answer(&self, say: impl FnOnce() -> Vec<u8>) {
@@ -267,11 +315,7 @@ mod tests {
         assert_eq!(mode & 0o777, 0o600);
         let answers = std::thread::scope(|scope| {
             let asking = scope.spawn(|| run.ask_all().expect("listed"));
-            let mut events =
-                [rustix::event::PollFd::from_borrowed_fd(socket.as_fd(), rustix::event::PollFlags::IN)];
-            rustix::event::poll(&mut events, None).expect("somebody asks");
-            socket.answer(|| b"{}".to_vec());
-            asking.join().expect("asked")
+            socket.answered_meanwhile(|| b"{}".to_vec(), || asking.join().expect("asked"))
         });
         assert_eq!(answers.len(), 1);
         assert_eq!(answers[0].0, std::process::id());
@@ -290,9 +334,8 @@ mod tests {
         let answers = std::thread::scope(|scope| {
             let asking = scope.spawn(|| run.ask_all().expect("listed"));
             let (stream, _) = still.accept().expect("asked");
-            let mut events =
-                [rustix::event::PollFd::from_borrowed_fd(socket.as_fd(), rustix::event::PollFlags::IN)];
-            rustix::event::poll(&mut events, None).expect("somebody asks");
+            let mut events = [PollFd::from_borrowed_fd(socket.as_fd(), PollFlags::IN)];
+            poll(&mut events, None).expect("asked");
             socket.answer(|| b"{}".to_vec());
             drop(stream);
             asking.join().expect("asked")
@@ -347,6 +390,21 @@ mod tests {
         let expected = ["a", "b", "link"].map(|name| place.path().join(name).join("headstart"));
         assert_eq!(found, expected);
         assert!(RunFolder::of_services(&place.path().join("missing")).is_empty());
+    }
+
+    #[test]
+    fn users_have_a_folder_with_a_runtime_folder_and_without() {
+        let of_all = tempfile::tempdir().expect("a folder");
+        let places = |named: Option<&str>| places_of_user(7, named.map(PathBuf::from), of_all.path());
+        let last = PathBuf::from("/tmp/headstart-7");
+        assert_eq!(places(None), [last.clone()]);
+        assert_eq!(places(Some("/run/x")), ["/run/x/headstart".into(), last.clone()]);
+        assert_eq!(places(Some("relative")), [last.clone()]);
+        fs::create_dir(of_all.path().join("7")).expect("made");
+        let usual = of_all.path().join("7/headstart");
+        assert_eq!(places(None), [usual.clone(), last.clone()]);
+        assert_eq!(places(of_all.path().join("7").to_str()), [usual.clone(), last.clone()]);
+        assert_eq!(places(Some("/run/x")), ["/run/x/headstart".into(), usual, last]);
     }
 
     #[test]

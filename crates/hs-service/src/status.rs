@@ -31,6 +31,8 @@ pub struct Status {
     pub dir: PathBuf,
     /// Where NBD clients find it, as a URI.
     pub nbd: Option<String>,
+    /// The command that `run` has started in its root.
+    pub command: Option<String>,
     /// How far a file is that fills itself; `dir` is that file.
     pub fill: Option<FillStatus>,
     /// How far the cache on disk is filled; none when that was not asked for.
@@ -138,6 +140,17 @@ pub struct CacheStatus {
 }
 
 impl Status {
+    /// Where it is used: its address, the command that runs in it, or its folder.
+    pub fn place(&self) -> String {
+        let place = self.nbd.clone().or_else(|| Some(format!("`{}`", self.command.as_deref()?)));
+        place.unwrap_or_else(|| self.dir.display().to_string())
+    }
+
+    /// The share of the reads that did not wait, where there are any. Of files over HTTP it is not known.
+    pub fn did_not_wait(&self) -> Option<f64> {
+        (self.demand_requests > 0 && !self.prefetch.mode.is_empty()).then_some(self.cache_hit_ratio)
+    }
+
     /// Whether it is of this image, or at this directory.
     pub fn is_of(&self, path: &Path) -> bool {
         self.image == path || self.dir == path || self.fs.as_deref() == Some(path)

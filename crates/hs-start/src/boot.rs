@@ -65,7 +65,7 @@ use hs_service::workdir::Workdir;
 pub use self::choice::{VmmChoice, VmmName, choose, try_qemu, try_uml};
 pub use self::consoles::Log;
 pub use self::guest_read_ahead::GuestReadAhead;
-pub use self::identity::{identify, is_image};
+pub use self::identity::{check_has_init, identify, is_image};
 use self::medium_reads::MediumReads;
 pub use self::medium_reads::{MediumRead, MediumStart};
 pub use self::nbd_disk::NbdDisk;

@@ -33,8 +33,11 @@ use crate::process_log::ProcessLog;
 use crate::ready_line;
 use crate::remote::places_here;
 use crate::summary::{Summary, seconds};
+use hs_output::log_output;
 use hs_service::ending::{Deadline, EndRequest, Guard, was_told};
 use hs_service::memory::peak_rss_bytes;
+use hs_service::run_folder::StatusSocket;
+use hs_service::status::{PrefetchStatus, Status, Subject, unix_now};
 use hs_service::workdir::Workdir;
 
 /// How long a command that was killed may take to end before its disk is closed.
@@ -79,6 +82,10 @@ pub struct Start {
     pub command: Vec<OsString>,
     /// The access of the command to this machine.
     pub contain: Containment,
+    /// Memory for what it writes.
+    pub scratch: ByteSize,
+    /// Where `headstart status` asks how it is.
+    pub status: Option<Arc<StatusSocket>>,
     /// A line of its output that shows that it is ready; without one it is ready when it ends.
     pub ready: Option<regex::Regex>,
     /// How long to wait for that.
@@ -117,6 +124,7 @@ struct Mounted {
     fs: Option<MountedFs>,
     served: ShownDisk,
     learned_windows: Option<u64>,
+    scratch: ByteSize,
     _work: Workdir,
     _guard: Guard,
     deadline: OnceCell<Deadline>,
@@ -145,6 +153,13 @@ impl Mounted {
 
 impl Drop for Mounted {
     fn drop(&mut self) {
+        if self.root.is_full() {
+            log::error!(
+                "the command has filled its {} of scratch: its writes fail with \"No space left on device\"; \
+                 give a larger --scratch",
+                self.scratch
+            );
+        }
         self.close();
     }
 }
@@ -216,7 +231,46 @@ fn start_from(spec: &Start, on_medium: Option<&OnMedium>, disk_bytes: u64) -> an
     let told = EndRequest::hear();
     let mounted = mount(spec, on_medium)?;
     hear_of(&told, &mounted, on_medium);
-    let observation = if spec.observe { observe(&mounted) } else { None };
+    let go_on = || start_in(&mounted, spec, on_medium, disk_bytes, (began, &told));
+    match (&spec.status, &mounted.served, on_medium) {
+        (Some(socket), ShownDisk::Image(served), Some(on_medium)) => {
+            let subject = subject(spec, served.disk(), on_medium);
+            socket.answered_meanwhile(|| subject.json(), go_on)
+        }
+        _ => go_on(),
+    }
+}
+
+/// What `headstart status` tells of it.
+fn subject<'a>(spec: &Start, served: &'a ServedDisk, on_medium: &OnMedium) -> Subject<'a> {
+    let (image, prefetching) = match &spec.disk {
+        Disk::Image { image, config } => (image.shown(), config.prefetching),
+        Disk::Foreign { path } | Disk::Directory { path } => (path.clone(), Prefetching::Off),
+    };
+    let mode = match prefetching {
+        Prefetching::Off => PrefetchMode::Off,
+        Prefetching::Hold if spec.mount.warm => PrefetchMode::Warm,
+        Prefetching::Hold => PrefetchMode::Hold,
+        Prefetching::Push => PrefetchMode::Push,
+    };
+    let words: Vec<_> = spec.command.iter().map(|word| word.to_string_lossy()).collect();
+    let fixed = Status {
+        pid: std::process::id(),
+        version: env!("CARGO_PKG_VERSION").to_owned(),
+        image,
+        command: Some(words.join(" ")),
+        since: unix_now(),
+        medium: spec.medium.to_string(),
+        log: log_output::place(),
+        prefetch: PrefetchStatus { mode: mode.name().to_owned(), ..PrefetchStatus::default() },
+        ..Status::default()
+    };
+    let (counters, retries) = (Arc::clone(&on_medium.counters), Arc::clone(&on_medium.retries));
+    Subject { fixed, served, counters, retries, filling: None }
+}
+
+/// Starts the command.
+fn spawn(spec: &Start, mounted: &Mounted) -> anyhow::Result<Child> {
     let piped = spec.ready.is_some() || !spec.show_output;
     let options = SpawnOptions {
         stdout: if piped { Stream::Pipe } else { Stream::Inherit },
@@ -227,15 +281,27 @@ fn start_from(spec: &Start, on_medium: Option<&OnMedium>, disk_bytes: u64) -> an
         },
         ..SpawnOptions::default()
     };
+    Ok(mounted.root.spawn(&spec.command, options)?)
+}
+
+/// Makes a start in what is mounted.
+fn start_in(
+    mounted: &Mounted,
+    spec: &Start,
+    on_medium: Option<&OnMedium>,
+    disk_bytes: u64,
+    (began, told): (Instant, &EndRequest),
+) -> anyhow::Result<Started> {
+    let observation = if spec.observe { observe(mounted) } else { None };
     log::info!("mounted after {:.1?}", began.elapsed());
-    let child = mounted.root.spawn(&spec.command, options)?;
+    let child = spawn(spec, mounted)?;
     told.command(child.killer());
     // Only now, so that the command inherits the score that this process was given.
     hs_service::careful::survive_low_memory();
     log::info!("command started after {:.1?}", began.elapsed());
     let looking = spec.processes.as_ref().map(|log| log.watch(began, child.processes()));
     let looking = looking.transpose().context("look at the processes")?;
-    let mut child = Running { child: Some(child), mounted: &mounted };
+    let mut child = Running { child: Some(child), mounted };
     let ready = wait_ready(spec, &mut child, began)?;
     let mut summary = Summary {
         medium: spec.medium.to_string(),
@@ -247,7 +313,7 @@ fn start_from(spec: &Start, on_medium: Option<&OnMedium>, disk_bytes: u64) -> an
     let exit = match ready {
         Ready::Line(at) => {
             ready_at = Some(at - began);
-            fill(&mut summary, &mounted, on_medium);
+            fill(&mut summary, mounted, on_medium);
             tell(spec, "ready", at - began, &summary);
             match spec.grace {
                 Some(grace) => {
@@ -263,7 +329,7 @@ fn start_from(spec: &Start, on_medium: Option<&OnMedium>, disk_bytes: u64) -> an
             if spec.ready.is_none() {
                 ready_at = Some(began.elapsed());
             }
-            fill(&mut summary, &mounted, on_medium);
+            fill(&mut summary, mounted, on_medium);
             tell(spec, "ended", began.elapsed(), &summary);
             if let Some(grace) = spec.grace {
                 std::thread::sleep(grace);
@@ -367,12 +433,17 @@ fn mount(spec: &Start, on_medium: Option<&OnMedium>) -> anyhow::Result<Mounted> 
         (Disk::Directory { path }, _) => (ShownDisk::Nothing, None, path.clone()),
         (_, None) => bail!("a disk without a medium"),
     };
-    let options = RootOptions { trusted: spec.mount.trusted, devices: spec.contain.privileged };
+    let options = RootOptions {
+        trusted: spec.mount.trusted,
+        devices: spec.contain.privileged,
+        scratch_bytes: Some(spec.scratch.0),
+    };
     let root = RootEnv::prepare(&lower, &work.folder("root")?, options)?;
     if let Some(fs) = &fs {
         fs.wait_until_warming_leads();
     }
-    Ok(Mounted { root, fs, served, learned_windows, _work: work, _guard: guard, deadline: OnceCell::new() })
+    let (scratch, deadline) = (spec.scratch, OnceCell::new());
+    Ok(Mounted { root, fs, served, learned_windows, scratch, _work: work, _guard: guard, deadline })
 }
 
 enum Ready {

@@ -137,6 +137,12 @@ impl Boot {
         given.into_iter().find_map(|(flag, given)| given.then_some(flag))
     }
 
+    /// Whether they say what starts first in the guest, perhaps in an initial RAM disk of its own.
+    pub(crate) fn names_first_program(&self) -> bool {
+        let is_named = |word: &String| word.starts_with("init=") || word.starts_with("rdinit=");
+        self.init.is_some() || self.qemu.initrd.is_some() || self.append.iter().any(is_named)
+    }
+
     /// What they say of the VMM; `is_medium` of a disk that firmware can start.
     pub(crate) fn vmm_choice(&self, is_medium: bool) -> VmmChoice {
         VmmChoice {

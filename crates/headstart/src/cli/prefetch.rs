@@ -62,7 +62,9 @@ pub(crate) struct LimitFlags {
     pub budget: ByteSize,
     /// Whether the rest of a remote image comes behind the reads, where requests are slow and bytes cheap.
     ///
-    /// Off, only what is read or recorded is transferred, as on a connection that is paid by the byte.
+    /// It begins when the hot region has come and a read misses, or at once without a profile. On a fast link
+    /// it may bring the whole image. It stops when what it brings is not read, or a minute after the last
+    /// read. Off, only what is read or recorded is transferred, as on a connection that is paid by the byte.
     #[arg(
         long,
         value_enum,

@@ -5,6 +5,7 @@ use std::path::PathBuf;
 use std::time::Duration;
 
 use clap::Args;
+use hs_units::ByteSize;
 
 use super::cache::CacheFlags;
 use super::contain::ContainFlags;
@@ -30,6 +31,10 @@ pub(crate) struct StartFlags {
     /// from a network, a rotating disk or an emulated medium.
     #[arg(long, value_name = "KIB", help_heading = "Prefetch and cache", hide_short_help = true)]
     pub read_ahead: Option<u32>,
+    /// Memory for what the command writes, also to /tmp and /dev/shm. It is discarded at the end; writes that
+    /// do not fit fail with "No space left on device".
+    #[arg(long, value_name = "SIZE", default_value = "1G", hide_short_help = true)]
+    pub scratch: ByteSize,
     /// Trust the image: allow set-user-id programs and device nodes.
     #[arg(long, help_heading = "Containment")]
     pub trusted: bool,

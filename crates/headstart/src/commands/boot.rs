@@ -85,17 +85,10 @@ pub(crate) fn run(args: &Boot, quiet: bool) -> anyhow::Result<()> {
 
 /// The run summary: as JSON, or as a line for people.
 pub(crate) fn print(shown: &Shown, as_json: bool, quiet: bool) -> anyhow::Result<()> {
-    let Summary { ready_s, store_requests, store_bytes, store_errors, .. } = shown.summary;
     if as_json {
         show::json(shown)?;
     } else if !quiet {
-        let failed =
-            if store_errors == 0 { String::new() } else { format!("; {store_errors} could not be served") };
-        hs_output::note!(
-            "ready after {:.2} s; the medium answered {store_requests} requests with {}{failed}",
-            ready_s.unwrap_or_default(),
-            ByteSize(store_bytes)
-        );
+        hs_output::note!("{}", told(&shown.summary));
         if !shown.summary.medium_files.is_empty() {
             show::line(medium_files(&shown.summary.medium_files));
             let more = shown.summary.medium_files.len().saturating_sub(MOST_FILES_SHOWN);
@@ -105,6 +98,20 @@ pub(crate) fn print(shown: &Shown, as_json: bool, quiet: bool) -> anyhow::Result
         }
     }
     Ok(())
+}
+
+/// The line for people. Where the reads are known, so is how long the guest waited for its medium.
+fn told(summary: &Summary) -> String {
+    let &Summary { store_requests, store_bytes, store_errors, .. } = summary;
+    let waited = summary.demand_wait_s.map(|waited| format!(", {waited:.2} s of it waiting for the medium"));
+    let failed =
+        if store_errors == 0 { String::new() } else { format!("; {store_errors} could not be served") };
+    format!(
+        "ready after {:.2} s{}; the medium answered {store_requests} requests with {}{failed}",
+        summary.ready_s.unwrap_or_default(),
+        waited.unwrap_or_default(),
+        ByteSize(store_bytes)
+    )
 }
 
 /// Files beyond these are in the summary only.
@@ -142,6 +149,9 @@ pub(crate) fn spec(args: &Boot, is_recorded: bool) -> anyhow::Result<BootSpec> {
     }
     if !is_medium && args.qemu.firmware.is_some() {
         bail!("--firmware is for a bootable ISO");
+    }
+    if file_system == Some(FileSystem::Ext4) && !args.names_first_program() {
+        boot::check_has_init(&disk, is_image)?;
     }
     let vmm = boot::choose(&args.vmm_choice(is_medium))?;
     if let Some(file_system) = file_system {
@@ -235,4 +245,17 @@ fn saver(
     let output = std::path::absolute(output)?;
     let base = disk.file().filter(|_| !args.no_base).map(|_| disk.clone());
     Ok(Some(Arc::new(Saver::new(output, name, base))))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn how_long_a_guest_waited_is_told_where_it_is_known() {
+        let mut summary = Summary { ready_s: Some(16.8), demand_wait_s: Some(9.36), ..Summary::default() };
+        assert!(told(&summary).starts_with("ready after 16.80 s, 9.36 s of it waiting for the medium; "));
+        summary.demand_wait_s = None;
+        assert!(told(&summary).starts_with("ready after 16.80 s; the medium answered 0 requests"));
+    }
 }

@@ -79,6 +79,8 @@ pub(crate) fn record(args: &Profile, show_output: bool) -> anyhow::Result<(hs_tr
         mount,
         command: args.command.clone(),
         contain: args.start.contain.value(),
+        scratch: args.start.scratch,
+        status: None,
         ready: args.start.ready.clone(),
         ready_timeout: args.start.ready_timeout,
         grace: Some(args.grace),

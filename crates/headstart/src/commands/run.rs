@@ -1,10 +1,13 @@
 //! `headstart run`
 
+use std::sync::Arc;
+
 use anyhow::{Context, bail};
 use hs_serve::{FsDriver, MountFsOptions};
 
 use crate::cli::{Run, StartFlags};
 use hs_output::whole_file::{check_output, write_whole};
+use hs_service::run_folder::{RunFolder, StatusSocket};
 use hs_start::medium;
 use hs_start::open::open_image;
 use hs_start::record::{self, command_line};
@@ -60,6 +63,8 @@ pub(crate) fn spec(args: &Run) -> anyhow::Result<Start> {
         },
         command: args.command.clone(),
         contain: args.start.contain.value(),
+        scratch: args.start.scratch,
+        status: None,
         ready: args.start.ready.clone(),
         ready_timeout: args.start.ready_timeout,
         grace: None,
@@ -74,9 +79,13 @@ pub(crate) fn spec(args: &Run) -> anyhow::Result<Start> {
 
 /// Runs a command in an image's root; gives the exit code.
 pub(crate) fn run(args: &Run, quiet: bool) -> anyhow::Result<i32> {
+    // Before a user namespace is entered, in which a user has another number.
+    let status = RunFolder::create().and_then(|folder| Ok(StatusSocket::listen(&folder)?));
+    let status = status.inspect_err(|error| log::info!("no status to be asked for: {error:#}")).ok();
     hs_linux::rootenv::enter_private_mounts()?;
     // The JSON summary contains this line's figures.
-    let mut start = Start { tell: !quiet && args.json.is_none(), ..spec(args)? };
+    let mut start =
+        Start { tell: !quiet && args.json.is_none(), status: status.map(Arc::new), ..spec(args)? };
     args.trace.as_deref().map_or(Ok(()), check_output)?;
     let tracer = args.trace.as_deref().map(Tracer::new);
     if let Some(tracer) = &tracer {

@@ -34,19 +34,19 @@ pub(crate) fn run(args: &cli::Status) -> anyhow::Result<()> {
 fn show(status: &Status) {
     let memory = |bytes: Option<u64>| bytes.map_or_else(|| "?".to_owned(), size);
     let on = status.fs.as_ref().map(|fs| format!(" and its file system at {}", fs.display()));
-    show::line(format_args!(
-        "{} at {}{}",
-        status.image.display(),
-        status.nbd.clone().unwrap_or_else(|| status.dir.display().to_string()),
-        on.unwrap_or_default()
-    ));
+    let at = if status.command.is_some() { "runs" } else { "at" };
+    show::line(format_args!("{} {at} {}{}", status.image.display(), status.place(), on.unwrap_or_default()));
     let seconds = (status::unix_now() - status.since).max(0.0);
     show::line(format_args!(
         "  process   {}, for {}, on medium {}, messages to {}",
         status.pid,
         duration(seconds as u64),
         status.medium,
-        status.log
+        match &*status.log {
+            "journal" => "the journal",
+            "syslog" => "the system's log",
+            place => place,
+        }
     ));
     // A server of files over HTTP prefetches nothing, and keeps nothing.
     if !status.prefetch.mode.is_empty() {
@@ -85,14 +85,13 @@ fn show_prefetch(status: &Status) {
 }
 
 fn show_cache(cache: &CacheStatus) {
-    show::line(format_args!(
-        "  cache     {} of {} in {} chunks; {:.1}% of {} look-ups hit",
-        size(cache.bytes),
-        size(cache.budget_bytes),
-        cache.chunks,
-        cache.hit_ratio * 100.0,
-        cache.hits + cache.misses
-    ));
+    let looked_up = cache.hits + cache.misses;
+    let hits = match looked_up {
+        0 => "not used yet".to_owned(),
+        _ => format!("{:.1}% of {looked_up} look-ups found what they need", cache.hit_ratio * 100.0),
+    };
+    let (bytes, budget) = (size(cache.bytes), size(cache.budget_bytes));
+    show::line(format_args!("  cache     {bytes} of {budget} in {} chunks; {hits}", cache.chunks));
 }
 
 fn show_filling(status: &Status) {
@@ -117,14 +116,17 @@ fn show_filling(status: &Status) {
 }
 
 fn show_reads(status: &Status) {
-    show::line(format_args!(
-        "  reads     {} for {}, {} waited {:.2} s in all, {:.1}% did not wait",
-        status.demand_requests,
-        size(status.demand_bytes),
-        status.waited_requests,
-        status.demand_wait_s,
-        status.cache_hit_ratio * 100.0
-    ));
+    let waits = match status.did_not_wait() {
+        Some(share) => format!(
+            ", {} waited {:.2} s in all, {:.1}% did not wait",
+            status.waited_requests,
+            status.demand_wait_s,
+            share * 100.0
+        ),
+        None => String::new(),
+    };
+    let (reads, bytes) = (status.demand_requests, size(status.demand_bytes));
+    show::line(format_args!("  reads     {reads} for {bytes}{waits}"));
     if status.waiting_now > 0 {
         let (reads, oldest) = (status.waiting_now, status.waiting_longest_s);
         show::line(format_args!("  waiting   {reads} reads now, one of them for {oldest:.1} s"));

@@ -79,19 +79,14 @@ fn table(before: &[Status], now: &[Status], seconds: f64) -> Table {
 fn update(before: &[Status], now: &[Status], seconds: f64) -> Value {
     let server = |status: &Status| {
         let rates = rates_since(before, status, seconds);
-        json!({ "served_at": place(status), "rates_per_s": rates, "status": status })
+        json!({ "served_at": status.place(), "rates_per_s": rates, "status": status })
     };
     json!({ "servers": now.iter().map(server).collect::<Vec<_>>() })
 }
 
 fn rates_since(before: &[Status], now: &Status, seconds: f64) -> Option<Rates> {
-    let earlier = before.iter().find(|earlier| earlier.pid == now.pid && place(earlier) == place(now));
+    let earlier = before.iter().find(|earlier| earlier.pid == now.pid && earlier.place() == now.place());
     earlier.map(|earlier| rates(earlier, now, seconds))
-}
-
-/// The place that identifies a server: its NBD address, or its folder.
-fn place(status: &Status) -> String {
-    status.nbd.clone().unwrap_or_else(|| status.dir.display().to_string())
 }
 
 fn rates(before: &Status, now: &Status, seconds: f64) -> Rates {
@@ -114,14 +109,14 @@ fn row(status: &Status, rates: Option<Rates>) -> [String; 10] {
         None => format!("{}%", u64::from(prefetch.chunks) * 100 / u64::from(prefetch.chunks_total.max(1))),
     };
     [
-        place(status),
+        status.place(),
         shown(&|rates| format!("{:.0}", rates.reads)),
         shown(&|rates| show::mib(rates.read_bytes as u64)),
         shown(&|rates| format!("{:.2}", rates.waiting)),
         shown(&|rates| format!("{:.0}", rates.requests)),
         shown(&|rates| show::mib(rates.medium_bytes as u64)),
         prefetched,
-        format!("{:.1}%", status.cache_hit_ratio * 100.0),
+        status.did_not_wait().map_or_else(|| "–".to_owned(), |share| format!("{:.1}%", share * 100.0)),
         status.rss_bytes.map_or_else(|| "?".to_owned(), |bytes| ByteSize(bytes).to_string()),
         status.restarts.to_string(),
     ]

@@ -167,6 +167,25 @@ fn a_guest_that_is_ready_is_ended_and_its_writes_are_gone() {
     scene.wait_until_clean();
 }
 
+/// A kernel would start a shell, and the boot would wait for it until its timeout.
+#[test]
+fn a_root_without_an_init_is_refused_before_a_guest_starts() {
+    if !machine_has(&["/bin/busybox"]) {
+        return;
+    }
+    let scene = Scene::new();
+    let (image, raw) = (scene.root("root.hsi"), scene.arg("root.raw"));
+    run(["export", &image, "-o", &raw, "--format", "raw"]).ok();
+    let absent = scene.arg("no-kernel");
+    for disk in [&image, &raw] {
+        let flags = ["boot", disk, "--vmm", "uml", "--kernel", &absent];
+        run(flags).fails(1, &[disk, "has no init", "/sbin/init", "--init", "headstart run"]);
+        for named in [["--init", "/bin/sh"], ["--append", "init=/bin/sh"]] {
+            run(flags.iter().chain(&named)).fails(1, &["there is no kernel"]);
+        }
+    }
+}
+
 #[test]
 fn a_guest_that_fails_says_why() {
     if !machine_has(GUEST) {

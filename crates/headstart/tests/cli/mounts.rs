@@ -240,7 +240,8 @@ fn a_file_system_is_unmounted_while_it_is_warmed() {
 /// Whether a loop device reads a file in this folder.
 fn loop_devices_show(dir: &str) -> bool {
     let loops = fs::read_dir("/sys/block").expect("devices").flatten();
-    let mut backing = loops.filter_map(|entry| fs::read_to_string(entry.path().join("loop/backing_file")).ok());
+    let mut backing =
+        loops.filter_map(|entry| fs::read_to_string(entry.path().join("loop/backing_file")).ok());
     backing.any(|file| file.contains(dir))
 }
 

@@ -1,15 +1,16 @@
 //! Servers as services: what they report to the service manager, and what they answer to `status`.
 
 use std::fs;
-use std::os::unix::fs::MetadataExt;
+use std::os::unix::fs::{MetadataExt, PermissionsExt};
 use std::os::unix::net::UnixDatagram;
+use std::os::unix::process::CommandExt;
 use std::process::{Command, Stdio};
 
 use rustix::process::{Pid, Signal, kill_process};
 use serde_json::Value;
 
 use crate::mounts::umount;
-use crate::scene::{PATIENCE, Running, START, Scene, headstart, machine_has, mount, run, wait_until};
+use crate::scene::{PATIENCE, Ran, Running, START, Scene, headstart, machine_has, mount, run, wait_until};
 
 /// The output of `status` for a directory or an image.
 pub(crate) fn status_of(of: &str) -> Vec<Value> {
@@ -33,6 +34,58 @@ fn damage(scene: &Scene, name: &str) {
     let mut damaged = fs::read(scene.path(name)).expect("read");
     damaged[4096 + 2000] ^= 1;
     fs::write(scene.path(name), damaged).expect("written");
+}
+
+#[test]
+fn status_tells_of_a_command_that_runs() {
+    if !machine_has(START) {
+        return;
+    }
+    let scene = Scene::new();
+    let image = scene.root("root.hsi");
+    let running =
+        ["run", &image, "--prefetch", "off", "--", "/bin/sh", "-c", "echo up; cat /etc/motd; sleep 600"];
+    let mut running = Running::start(running);
+    assert_eq!(running.printed(), "up\n");
+    let status = server_of(&image);
+    let command = "/bin/sh -c echo up; cat /etc/motd; sleep 600";
+    assert_eq!((&status["pid"], &status["command"]), (&running.id().into(), &command.into()), "{status}");
+    let shown = run(["status", &image]).ok().stdout;
+    assert!(shown.contains(&format!("{image} runs `{command}`")), "{shown}");
+    assert!(shown.contains("messages to standard error"), "{shown}");
+    assert!(!shown.contains("fifo"), "{shown}");
+    running.signal(Signal::TERM);
+    running.end();
+    assert_eq!(status_of(&image), [Value::Null; 0]);
+    scene.wait_until_clean();
+}
+
+/// A user who is not root, without the folder that a session of systemd has.
+#[test]
+fn servers_of_users_are_found_without_a_runtime_folder() {
+    const USER: u32 = 1_999_999_999;
+    if !machine_has(&[]) {
+        return;
+    }
+    let scene = Scene::new();
+    scene.image("a.hsi", 30, 1);
+    fs::set_permissions(scene.path(""), fs::Permissions::from_mode(0o755)).expect("opened");
+    fs::copy(env!("CARGO_BIN_EXE_headstart"), scene.path("headstart")).expect("copied");
+    let by_user = |words: &[&str]| {
+        let mut command = Command::new(scene.path("headstart"));
+        command.args(words).stdin(Stdio::null()).env_remove("XDG_RUNTIME_DIR");
+        command.uid(USER).gid(USER).current_dir("/");
+        command
+    };
+    let image = scene.arg("a.hsi");
+    let mut serving = Running::start_command(by_user(&["serve", &image, "--nbd", "127.0.0.1:0"]));
+    let said = serving.said();
+    assert!(said.contains("served at nbd://"), "{said}");
+    let asked = Ran::from(by_user(&["status", &image]).output().expect("the program starts"));
+    serving.signal(Signal::TERM);
+    assert!(serving.end().0.success());
+    assert!(asked.ok().stdout.contains(&format!("{image} at nbd://127.0.0.1:")));
+    fs::remove_dir(format!("/tmp/headstart-{USER}")).expect("nothing else is in its folder");
 }
 
 #[test]

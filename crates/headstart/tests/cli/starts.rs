@@ -41,6 +41,28 @@ fn exit_codes_and_output_pass_through() {
     assert_eq!(scene.names(), ["root.hsi"]);
 }
 
+/// Temporary files and shared memory count as well.
+#[test]
+fn what_a_command_writes_has_a_bound() {
+    if !machine_has(START) {
+        return;
+    }
+    let scene = Scene::new();
+    let image = scene.root("root.hsi");
+    let busybox = fs::metadata("/bin/busybox").expect("there").len();
+    let writes = |file: &str, scratch: u64| {
+        let scratch = scratch.to_string();
+        run_in(&image, &["--scratch", &scratch], &format!("cat /bin/busybox >{file}"))
+    };
+    for file in ["/new", "/tmp/new", "/dev/shm/new"] {
+        writes(file, busybox / 2).fails(1, &["No space left on device", "of scratch", "--scratch"]);
+        let ran = writes(file, busybox * 2).ok();
+        assert!(!ran.stderr.contains("scratch"), "{ran:?}");
+    }
+    let many = "i=0; while echo >/tmp/$i; do i=$((i + 1)); done";
+    assert!(run_in(&image, &["--scratch", "64K"], many).stderr.contains("of scratch"));
+}
+
 #[test]
 fn signals_reach_the_command() {
     if !machine_has(START) {

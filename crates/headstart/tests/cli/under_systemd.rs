@@ -62,6 +62,10 @@ say privileges: $(grep NoNewPrivs: /proc/$clients/status)
 say limits: $(systemctl show -P TasksMax headstart-serve@clients) $(systemctl show -P TasksMax headstart@inner)
 systemctl stop headstart-serve@clients && say stopped: $(systemctl is-active headstart-serve@clients)
 
+systemctl start app && wait_for [ -e /var/lib/app/said ]
+say app: $(cat /var/lib/app/said)
+systemctl stop headstart@app && say app stopped: $(systemctl is-active app) $(grep -c /srv/app /proc/mounts)
+
 systemctl start headstart@broken || say broken: $(systemctl show -P Result headstart@broken)
 echo all said
 "#;
@@ -81,6 +85,30 @@ WantedBy=multi-user.target
 fn write(path: &Path, text: &str) {
     fs::create_dir_all(path.parent().expect("a folder")).expect("made");
     fs::write(path, text).expect("written");
+}
+
+/// The service of an image that docs/SERVICE.md shows.
+fn shown_unit() -> String {
+    let page = concat!(env!("CARGO_MANIFEST_DIR"), "/../../docs/SERVICE.md");
+    let page = fs::read_to_string(page).expect("the page");
+    let unit = page.split("```\n").find(|block| block.starts_with("# /etc/systemd/system/app.service\n"));
+    unit.expect("the page shows it").to_owned()
+}
+
+/// A root with a program that says what it can write to, and goes on.
+fn app_image(scene: &Scene, image: &Path) {
+    for folder in ["bin", "dev", "proc", "run", "sys", "tmp", "var/lib/app"] {
+        fs::create_dir_all(scene.path("app").join(folder)).expect("made");
+    }
+    fs::copy("/bin/busybox", scene.path("app/bin/busybox")).expect("copied");
+    let app = scene.path("app/usr/bin/app");
+    write(
+        &app,
+        "#!/bin/busybox sh\necho >/tmp/new && ! echo >/new && echo 'in its root' >/var/lib/app/new &&\n\
+         /bin/busybox mv /var/lib/app/new /var/lib/app/said\nexec /bin/busybox sleep 3000\n",
+    );
+    fs::set_permissions(app, fs::Permissions::from_mode(0o755)).expect("executable");
+    run(["build", &scene.arg("app"), "-o", &image.display().to_string(), "--codec", "zstd:1"]).ok();
 }
 
 /// The guest's kernel has these as modules.
@@ -104,7 +132,7 @@ fn image_with_services(scene: &Scene, modules: [PathBuf; 2]) -> String {
         fs::copy(module, root.join("images").join(name)).expect("copied");
     }
     fs::copy("/bin/busybox", root.join("usr/bin/busybox")).expect("copied");
-    for folder in ["srv/disk", "srv/tree"] {
+    for folder in ["srv/disk", "srv/tree", "srv/app/disk", "srv/app/root"] {
         fs::create_dir_all(root.join(folder)).expect("made");
     }
     let inner = "IMAGE=/images/inner.hsi\nDIR=/srv/disk\n";
@@ -125,6 +153,10 @@ fn image_with_services(scene: &Scene, modules: [PathBuf; 2]) -> String {
     fs::set_permissions(root.join("usr/local/bin/try-services"), executable).expect("executable");
     let units = root.join("etc/systemd/system");
     write(&units.join("try-services.service"), SERVICE);
+    app_image(scene, &root.join("images/app.hsi"));
+    let app = "IMAGE=/images/app.hsi\nDIR=/srv/app/disk\nOPTIONS=--fs /srv/app/root\n";
+    write(&root.join("etc/headstart/app.conf"), app);
+    write(&units.join("app.service"), &shown_unit());
     symlink("../try-services.service", units.join("multi-user.target.wants/try-services.service"))
         .expect("a link");
     let image = scene.arg("services.hsi");
@@ -179,6 +211,8 @@ fn services_of_a_real_systemd_mount_serve_and_are_started_again() {
             "privileges: NoNewPrivs: 1",
             "limits: 1024 512",
             "stopped: inactive",
+            "app: in its root",
+            "app stopped: inactive 0",
             "broken: exit-code",
         ],
         "{console}"

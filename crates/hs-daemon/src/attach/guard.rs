@@ -175,7 +175,7 @@ impl<'a> Guard<'a> {
             guard: Some(std::process::id()),
             server: self.server.as_ref().map(Server::id),
             control_socket: Some(self.control.path().to_owned()),
-            log: Some(log_output::place().to_owned()),
+            log: Some(log_output::place()),
         }
     }
 

@@ -146,7 +146,7 @@ impl Serving<'_> {
                 dir: shown(resolve(&self.args.file)),
                 since: self.since,
                 medium: self.args.medium.to_string(),
-                log: log_output::place().to_owned(),
+                log: log_output::place(),
                 prefetch: PrefetchStatus {
                     mode: if self.args.no_prefetch { "off" } else { "fill" }.to_owned(),
                     ..PrefetchStatus::default()

@@ -2,7 +2,7 @@
 //!
 //! ```text
 //! this process            mount namespace of its own (enter_private_mounts)
-//!   │ RootEnv::prepare    tmpfs ── upper, work
+//!   │ RootEnv::prepare    tmpfs ── upper, work, tmp, shm
 //!   │                     overlay(lower, upper) ── /dev /sys /tmp
 //!   │ RootEnv::spawn
 //!   └─ init (pid 1 of a new PID namespace, this program again: init_main)
@@ -33,6 +33,7 @@ mod user_namespace;
 use std::ffi::CString;
 use std::fs;
 use std::os::fd::{AsRawFd, OwnedFd};
+use std::os::unix::fs::PermissionsExt;
 use std::path::{Path, PathBuf};
 
 use rustix::fs::{FileType, Mode, OFlags, ResolveFlags};
@@ -55,6 +56,9 @@ pub const INIT_ARGUMENT: &str = "__init";
 
 /// Device nodes every program may expect; they are the host's own.
 const DEVICES: [&str; 6] = ["null", "zero", "full", "random", "urandom", "tty"];
+/// Folders of the throw-away layer that are `/tmp` and `/dev/shm` in the root.
+const TMP: &str = "tmp";
+const SHM: &str = "shm";
 /// Links every program may expect in `/dev`.
 const DEVICE_LINKS: [(&str, &str); 5] = [
     ("fd", "/proc/self/fd"),
@@ -116,6 +120,8 @@ pub struct RootOptions {
     pub trusted: bool,
     /// Device nodes that are made in `/dev` can be opened.
     pub devices: bool,
+    /// Memory for all that is written; the kernel's limit, half of the memory, when not given.
+    pub scratch_bytes: Option<u64>,
 }
 
 /// A root to run commands in: a read-only file system with a throw-away layer for writes above it.
@@ -142,12 +148,18 @@ impl RootEnv {
         fs::create_dir_all(workdir).map_err(io("make", workdir))?;
         let workdir = fs::canonicalize(workdir).map_err(io("look at", workdir))?;
         let flags = MountFlags::NOSUID | MountFlags::NODEV;
-        mount_at(&workdir, "tmpfs", flags, b"mode=700")?;
+        let limit = options.scratch_bytes.map(|bytes| format!(",size={bytes},nr_inodes={}", inodes(bytes)));
+        mount_at(&workdir, "tmpfs", flags, format!("mode=700{}", limit.unwrap_or_default()).as_bytes())?;
         // From here on, Drop takes down what has been mounted so far.
         let env = Self { root: workdir.join("root"), workdir };
         let (upper, work) = (env.workdir.join("upper"), env.workdir.join("work"));
-        for directory in [&env.root, &upper, &work] {
+        let (tmp, shm) = (env.workdir.join(TMP), env.workdir.join(SHM));
+        for directory in [&env.root, &upper, &work, &tmp, &shm] {
             fs::create_dir(directory).map_err(io("make", directory))?;
+        }
+        for directory in [&tmp, &shm] {
+            let everyone = fs::Permissions::from_mode(0o1777);
+            fs::set_permissions(directory, everyone).map_err(io("set up", directory))?;
         }
         // The overlay's own root directory takes over the permissions of the upper one.
         let permissions = fs::metadata(&lower).map_err(io("look at", &lower))?.permissions();
@@ -166,6 +178,11 @@ impl RootEnv {
     /// The root as seen from outside. Writes go to the throw-away layer.
     pub fn root(&self) -> &Path {
         &self.root
+    }
+
+    /// Whether the throw-away layer is full: what is written to it now fails.
+    pub fn is_full(&self) -> bool {
+        rustix::fs::statvfs(&self.workdir).is_ok_and(|found| found.f_bavail == 0 || found.f_ffree == 0)
     }
 
     /// Starts `argv` in this root and returns when it is running. Its program is looked up in the `PATH` of
@@ -206,15 +223,16 @@ impl RootEnv {
             | MountFlags::NOEXEC;
         rustix::mount::mount_remount(path_of(&sys), read_only, "").map_err(io("protect /sys in"))?;
 
-        let scratch = MountFlags::NOSUID | MountFlags::NODEV;
+        // What is written there counts as scratch as well.
         let tmp = directory_in(&root, "tmp")?;
-        mount_at(&path_of(&tmp), "tmpfs", scratch, b"mode=1777")?;
+        rustix::mount::mount_bind(self.workdir.join(TMP), path_of(&tmp)).map_err(io("bind /tmp in"))?;
 
         let dev = directory_in(&root, "dev")?;
         // The nodes in it are mounts of their own, so that this does not close them.
         let no_others = if options.devices { MountFlags::empty() } else { MountFlags::NODEV };
-        mount_at(&path_of(&dev), "tmpfs", MountFlags::NOSUID | MountFlags::NOEXEC | no_others, b"mode=755")?;
-        furnish_dev(&directory_in(&root, "dev")?)
+        let flags = MountFlags::NOSUID | MountFlags::NOEXEC | no_others;
+        mount_at(&path_of(&dev), "tmpfs", flags, b"mode=755,size=1m")?;
+        furnish_dev(&directory_in(&root, "dev")?, &self.workdir.join(SHM))
     }
 }
 
@@ -228,8 +246,13 @@ impl Drop for RootEnv {
     }
 }
 
-/// Fills a fresh `/dev`.
-fn furnish_dev(dev: &OwnedFd) -> Result<(), LinuxError> {
+/// As many files as pages, which is the kernel's own ratio, and a few for the mounts themselves.
+const fn inodes(bytes: u64) -> u64 {
+    bytes / 4096 + 64
+}
+
+/// Fills a fresh `/dev`; `shm` is its folder for shared memory.
+fn furnish_dev(dev: &OwnedFd, shm: &Path) -> Result<(), LinuxError> {
     let base = path_of(dev);
     for name in DEVICES {
         let host = Path::new("/dev").join(name);
@@ -248,13 +271,15 @@ fn furnish_dev(dev: &OwnedFd) -> Result<(), LinuxError> {
         true => &b"newinstance,ptmxmode=0666,mode=620"[..],
         false => b"newinstance,ptmxmode=0666,mode=620,gid=5",
     };
-    for (name, kind, data) in [("pts", "devpts", terminals), ("shm", "tmpfs", b"mode=1777")] {
+    let flags = MountFlags::NOSUID | MountFlags::NOEXEC;
+    for name in ["pts", "shm"] {
         rustix::fs::mkdirat(dev, name, Mode::from_raw_mode(0o755)).map_err(LinuxError::io("make", name))?;
-        let flags = MountFlags::NOSUID | MountFlags::NOEXEC;
-        let flags = if kind == "tmpfs" { flags | MountFlags::NODEV } else { flags };
-        mount_at(&base.join(name), kind, flags, data)?;
     }
-    Ok(())
+    mount_at(&base.join("pts"), "devpts", flags, terminals)?;
+    let bound = base.join("shm");
+    rustix::mount::mount_bind(shm, &bound)
+        .and_then(|()| rustix::mount::mount_remount(&bound, MountFlags::BIND | MountFlags::NODEV | flags, ""))
+        .map_err(LinuxError::io("bind", "/dev/shm"))
 }
 
 /// Opens directory `name` of the root, making it if need be. Links are followed inside the root only:

@@ -1,7 +1,12 @@
 //! What lies on a disk that is to boot.
 
+use std::fs::File;
+use std::os::unix::fs::FileExt;
 use std::path::Path;
 
+use anyhow::bail;
+use hs_build::ext4::ReadDisk;
+use hs_build::first_linked_file;
 use hs_format::limits::SUPERBLOCK_BYTES;
 use hs_image::{Blocks, Image};
 use hs_linux::fsmount::FileSystem;
@@ -37,6 +42,44 @@ pub fn is_image(image: &ImageSource) -> anyhow::Result<bool> {
         store.read_at(mirror, &mut magic)?;
     }
     Ok(magic == *IMAGE_MAGIC)
+}
+
+/// The first programs of a system, as kernels, initramfs-tools and dracut look for them. They would also start
+/// a shell, which is never ready.
+const INITS: [&str; 6] =
+    ["/sbin/init", "/etc/init", "/bin/init", "/init", "/usr/lib/systemd/systemd", "/lib/systemd/systemd"];
+
+/// Fails when an ext4 in a file of this machine has no init. A disk that cannot be read says so when it is
+/// served.
+///
+/// # Errors
+/// As it says.
+pub fn check_has_init(disk: &ImageSource, is_image: bool) -> anyhow::Result<()> {
+    let Some(path) = disk.file() else { return Ok(()) };
+    let found = if is_image {
+        let image = open_image(disk)?;
+        let mut blocks = Blocks::new(&image);
+        let bytes = image.disk_bytes();
+        first_linked_file(&mut ReadDisk::new(bytes, |at, into| blocks.read_at(at, into)), &INITS)
+    } else {
+        let file = File::open(path)?;
+        let bytes = FileStore::open(path)?.len();
+        first_linked_file(&mut ReadDisk::new(bytes, |at, into| file.read_exact_at(into, at)), &INITS)
+    };
+    match found {
+        Ok(None) => bail!(
+            "{} has no init, so nothing starts in a guest (looked for {}): build it from a system with an \
+             init, such as the package systemd-sysv, name another first program by --init, or start one \
+             program with `headstart run`",
+            disk.display(),
+            INITS.join(", ")
+        ),
+        Ok(Some(_)) => Ok(()),
+        Err(error) => {
+            log::debug!("{}: its init was not looked for: {error}", disk.display());
+            Ok(())
+        }
+    }
 }
 
 /// The file system of the disk. A remote image is examined when it is served, so that it is opened only once.
