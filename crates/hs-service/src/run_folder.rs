@@ -29,8 +29,8 @@ const OF_SERVICES: &str = "/run/headstart-serve";
 /// `/run/headstart`, or a user's own.
 pub struct RunFolder(PathBuf);
 
-/// Where the folder of a user who is not root may be, the best place first. Servers and those who ask them may
-/// have been started with `XDG_RUNTIME_DIR` or without.
+/// Where the folder of a user who is not root may be, the best place first. Servers and those who ask them
+/// may have been started with `XDG_RUNTIME_DIR` or without.
 fn places_of_user(user: u32, named: Option<PathBuf>, of_all_users: &Path) -> Vec<PathBuf> {
     let named = named.filter(|named| named.is_absolute());
     let usual = Some(of_all_users.join(user.to_string())).filter(|usual| usual.is_dir());

@@ -44,8 +44,8 @@ pub fn is_image(image: &ImageSource) -> anyhow::Result<bool> {
     Ok(magic == *IMAGE_MAGIC)
 }
 
-/// The first programs of a system, as kernels, initramfs-tools and dracut look for them. They would also start
-/// a shell, which is never ready.
+/// The first programs of a system, as kernels, initramfs-tools and dracut look for them. They would also
+/// start a shell, which is never ready.
 const INITS: [&str; 6] =
     ["/sbin/init", "/etc/init", "/bin/init", "/init", "/usr/lib/systemd/systemd", "/lib/systemd/systemd"];
 
