@@ -155,12 +155,7 @@ pub fn run(args: &Serve, arguments: &[OsString], quiet: bool) -> anyhow::Result<
         http.show_at(page.as_mut(), &named);
     }
     let memory = served.first().map(|served| served.memory(args, &mut kept, &supervisor)).transpose()?;
-    let exports = served.iter().map(ServedExport::export).collect();
-    let nbd = nbd_listeners.map(|listeners| NbdServer::start(exports, listeners, options));
-    let mut nbd = nbd.transpose()?;
-    if let Some(nbd) = &nbd {
-        supervisor.keep("nbd", (), nbd.sockets())?;
-    }
+    let mut nbd = nbd(&served, nbd_listeners, options, &supervisor)?;
     careful::take_care();
     let socket = StatusSocket::offer(RunFolder::offered().as_ref());
     let subjects: Vec<Subject<'_>> = served
@@ -309,6 +304,20 @@ fn nbd_listeners(args: &Serve, kept: &mut HandedOver) -> anyhow::Result<Option<N
         Some(((), sockets)) => NbdListeners::resume(sockets)?,
         None => NbdListeners::at(&args.nbd)?,
     }))
+}
+
+/// The NBD server, if there is to be one.
+fn nbd(
+    served: &[ServedExport],
+    listeners: Option<NbdListeners>,
+    options: NbdOptions,
+    supervisor: &Supervisor,
+) -> anyhow::Result<Option<NbdServer>> {
+    let Some(listeners) = listeners else { return Ok(None) };
+    let exports = served.iter().map(ServedExport::export).collect();
+    let server = NbdServer::start(exports, listeners, options)?;
+    supervisor.keep("nbd", (), server.sockets())?;
+    Ok(Some(server))
 }
 
 fn uris(nbd: Option<&NbdServer>, number: usize) -> Vec<String> {
