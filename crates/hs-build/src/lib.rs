@@ -15,6 +15,7 @@ pub mod source;
 
 mod base;
 mod build;
+mod earlier;
 mod error;
 mod files;
 mod find;

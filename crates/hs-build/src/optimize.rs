@@ -3,6 +3,7 @@
 //! The cold region is copied byte for byte: its offsets are relative to its own start, so nothing
 //! in it changes. Only the hot blocks are compressed, once more, in the order of the plan.
 
+use std::borrow::Cow;
 use std::collections::BTreeMap;
 use std::fs::File;
 use std::num::NonZeroUsize;
@@ -16,7 +17,7 @@ use hs_format::limits::MAX_HINTS_BYTES;
 use hs_format::{
     ChunkRef, Codec, Compressor, Hint, Hints, HotIndex, HotIndexBuilder, HotSegment, Superblock,
 };
-use hs_layout::{LayoutOptions, LayoutPlan, Placement, PlacementCosts, PlannedChunk, plan};
+use hs_layout::{Combine, LayoutOptions, LayoutPlan, Placement, PlacementCosts, PlannedChunk, plan};
 use hs_trace::{BlockDigest, Profile, RecordedBlocks};
 use hs_units::{BLOCK_BYTES, Digest, Lba, Nanos, to_u32, to_usize};
 
@@ -24,6 +25,7 @@ use hs_image::{Blocks, Image, Progress, SUPERBLOCK_BYTES};
 
 use crate::BuildError;
 use crate::build::{format_error, write_superblock};
+use crate::earlier;
 use crate::output::Output;
 
 /// Hints beyond what the format holds are left out: the first ones matter most, and all are optional.
@@ -47,6 +49,8 @@ pub struct OptimizeOptions {
     pub layout: LayoutOptions,
     /// Where the hot region lies.
     pub place: HotPlacement,
+    /// Whether the hot region that the image has is dropped; else its blocks stay hot.
+    pub replaces: bool,
     /// How hot chunks are stored.
     pub codec: Codec,
     /// The codec's level.
@@ -60,6 +64,7 @@ impl Default for OptimizeOptions {
         Self {
             layout: LayoutOptions::default(),
             place: HotPlacement::At(Placement::Front),
+            replaces: false,
             codec: Codec::Zstd,
             level: 19,
             threads: thread::available_parallelism().unwrap_or(NonZeroUsize::MIN),
@@ -74,6 +79,8 @@ pub struct OptimizeReport {
     pub image_bytes: u64,
     /// Uncompressed bytes of the hot blocks.
     pub hot_bytes: u64,
+    /// Of these, what the image had before.
+    pub kept_bytes: u64,
     /// Bytes of the hot region in the file: index, hints and chunks.
     pub hot_compressed_bytes: u64,
     /// Where the hot region begins in the file.
@@ -92,8 +99,9 @@ pub struct OptimizeReport {
     pub image_digest: hs_format::ImageDigest,
 }
 
-/// Writes to `output` the image with the hot region that `profiles` ask for; a hot region that it had is
-/// replaced. Where the image is a `file`, its cold region is shared with it if the file system can.
+/// Writes to `output` the image with the hot region that `profiles` ask for. The blocks of a hot region that
+/// it had stay hot, unless the options say otherwise. Where the image is a `file`, its cold region is shared
+/// with it if the file system can.
 ///
 /// # Errors
 /// When a profile is of another disk, the image is damaged or the output cannot be written.
@@ -108,7 +116,10 @@ pub fn optimize(
     for profile in profiles {
         profile.check_disk(image.disk_digest(), image.disk_bytes())?;
     }
-    let plan = plan(profiles, &options.layout)?;
+    let earlier = earlier::start(image).filter(|_| !options.replaces);
+    let kept_bytes = earlier.as_ref().map_or(0, |start| start.distinct_blocks() * BLOCK_BYTES);
+    let (profiles, layout) = beside(earlier, profiles, options.layout);
+    let plan = plan(&profiles, &layout)?;
     let mut output = Output::create(output)?;
     let mut superblock = image.superblock().clone();
     superblock.hot.clear();
@@ -118,6 +129,7 @@ pub fn optimize(
     let mut report = OptimizeReport {
         image_bytes: 0,
         hot_bytes: plan.blocks * BLOCK_BYTES,
+        kept_bytes,
         hot_compressed_bytes: 0,
         hot_offset: 0,
         placement: None,
@@ -138,7 +150,7 @@ pub fn optimize(
         copy_cold(image, file, &mut superblock, &mut output)?;
     }
     if !plan.chunks.is_empty() {
-        let segment = write_hot(image, &plan, profiles, &mut output, options, progress)?;
+        let segment = write_hot(image, &plan, &profiles, &mut output, options, progress)?;
         report.hot_compressed_bytes = segment.range().len;
         report.hot_offset = segment.index.offset;
         report.hot_table_bytes = segment.index.len + segment.hints.len;
@@ -153,6 +165,21 @@ pub fn optimize(
     report.image_digest = superblock.image_digest();
     output.finish()?;
     Ok(report)
+}
+
+/// The starts that the hot region is for: an earlier one first, whose order stays.
+fn beside(
+    earlier: Option<Profile>,
+    profiles: &[Profile],
+    layout: LayoutOptions,
+) -> (Cow<'_, [Profile]>, LayoutOptions) {
+    let Some(earlier) = earlier else { return (profiles.into(), layout) };
+    let combine = match layout.combine {
+        Combine::Runs => Combine::RunsBesideFirst,
+        other => other,
+    };
+    let starts = std::iter::once(earlier).chain(profiles.iter().cloned());
+    (starts.collect(), LayoutOptions { combine, ..layout })
 }
 
 /// What the places of the plan's hot region cost. Its size is an estimate, since it is not packed yet: that
@@ -220,7 +247,9 @@ fn write_hot(
     })?;
     let end = output.position();
     let index = index.finish(image.superblock().disk_blocks()).map_err(format_error(&name))?;
-    let own_time = profiles.iter().map(Profile::own_time).min().unwrap_or_default();
+    // Zero where nothing is known.
+    let own_times = profiles.iter().map(Profile::own_time).filter(|time| *time > Nanos::ZERO);
+    let own_time = own_times.min().unwrap_or_default();
     let segment =
         HotSegment { own_ms: milliseconds(own_time), ..HotSegment::placed_at(start, &index, &hints) };
     output.seek(start)?;

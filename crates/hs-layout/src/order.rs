@@ -1,7 +1,7 @@
 //! In which order the hot region holds the blocks of several profiles.
 
-use hs_trace::{BlockSet, Profile};
-use hs_units::BlockRange;
+use hs_trace::{BlockSet, Profile, Read};
+use hs_units::{BlockRange, Nanos};
 
 /// Blocks that are needed together, in the order in which they are needed; no block is in two segments.
 pub(crate) type Segment = Vec<BlockRange>;
@@ -49,6 +49,14 @@ pub(crate) fn variants(profiles: &[Profile]) -> Vec<Segment> {
     }
     segments.retain(|segment| !segment.is_empty());
     segments
+}
+
+/// The first profile and the merged others, as two variants.
+pub(crate) fn beside_first(profiles: &[Profile]) -> Vec<Segment> {
+    let Some((first, others)) = profiles.split_first() else { return Vec::new() };
+    let reads = merged(others).into_iter().map(|blocks| Read { at: Nanos::ZERO, blocks, cost: Nanos::ZERO });
+    let merged = Profile { reads: reads.collect(), ..Profile::default() };
+    variants(&[first.clone(), merged])
 }
 
 /// The profile's blocks that are not in `placed`, in order of first access; adds them to it.

@@ -13,6 +13,8 @@ pub enum Combine {
     Runs,
     /// Different starts from one disk: what they share first, then a segment for each.
     Variants,
+    /// The first is a start of its own, the others are recordings of another one.
+    RunsBesideFirst,
 }
 
 /// How the hot region is made.
@@ -149,6 +151,7 @@ pub fn plan(profiles: &[Profile], options: &LayoutOptions) -> Result<LayoutPlan,
     let segments = match options.combine {
         Combine::Runs => vec![order::merged(profiles)],
         Combine::Variants => order::variants(profiles),
+        Combine::RunsBesideFirst => order::beside_first(profiles),
     };
     let segments: Vec<_> = segments.into_iter().map(led).collect();
     let mut chunks = chunks::cut(&segments, options);

@@ -43,12 +43,16 @@ pub(crate) struct Optimize {
     pub profiles: Vec<PathBuf>,
     #[command(flatten)]
     pub use_of: ProfileUse,
-    /// The image to write.
+    /// The image to write. An image of that name is replaced.
     #[arg(short, long, value_name = "IMAGE2")]
     pub output: PathBuf,
     /// Codec and level of the hot region, as for `build`.
     #[arg(long, default_value = "zstd:19", value_parser = parse_codec)]
     pub codec: CodecLevel,
+    /// Drop the hot region that the image has. Without this flag its blocks stay hot, and the profiles add to
+    /// them: what all starts share comes first, then the rest of the earlier ones, then what is new.
+    #[arg(long)]
+    pub replace: bool,
     /// Bytes of the first hot chunk. Small ones arrive sooner.
     #[arg(long, value_name = "SIZE", default_value = "32K", hide_short_help = true)]
     pub first_chunk: ByteSize,

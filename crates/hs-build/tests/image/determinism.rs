@@ -1,8 +1,10 @@
 //! The same input gives the same bytes, and a profile changes nothing but the hot region.
 
-use hs_build::BuildError;
+use std::collections::BTreeSet;
+
+use hs_build::{BuildError, OptimizeOptions};
 use hs_image::{Image, verify};
-use hs_trace::TraceError;
+use hs_trace::{FileRun, FileUse, TraceError};
 use hs_units::{BLOCK_BYTES, BlockRange, Lba, Nanos, Prng};
 
 use crate::sample::{Bench, disk, fast_build, hot_options, open, profile, random_profile, source};
@@ -35,15 +37,16 @@ fn building_and_optimising_depend_on_nothing_but_their_input() {
         assert!(cold_bytes(&bench, "one") == cold_bytes(&bench, "hot"), "cold bytes");
         assert_eq!(hot.image_bytes, report.image_bytes + hot.hot_compressed_bytes, "and nothing else");
 
-        // A hot region is replaced, whatever it was.
+        // A hot region is replaced where that is asked for, whatever it was.
+        let replacing = OptimizeOptions { replaces: true, ..hot_options(2) };
         bench.optimize("one", "other", &profiles[..1]);
-        bench.optimize("other", "replaced", &profiles);
+        bench.optimize_with("other", "replaced", &profiles, &replacing).expect("optimised");
         assert!(bench.bytes("replaced") == bench.bytes("hot"), "optimised twice");
         // Also in place.
-        bench.optimize("other", "other", &profiles);
+        bench.optimize_with("other", "other", &profiles, &replacing).expect("optimised");
         assert!(bench.bytes("other") == bench.bytes("hot"), "in place");
         // And no profile takes it away again.
-        bench.optimize("hot", "none", &[]);
+        bench.optimize_with("hot", "none", &[], &replacing).expect("optimised");
         assert!(bench.bytes("none") == bench.bytes("one"), "without a hot region");
     }
 }
@@ -175,4 +178,44 @@ fn an_image_knows_by_when_its_hot_chunks_are_needed() {
     assert!(needed.len() > 2 && needed[0] == Nanos::ZERO && needed.is_sorted(), "{needed:?}");
     let last = *needed.last().expect("a chunk");
     assert!(last > needed[0] && last <= Nanos::from_millis(40 * 59), "{needed:?}");
+}
+
+/// The first program stays fast: its blocks stay hot, in their order, with their files and times.
+#[test]
+fn an_earlier_hot_region_stays() {
+    let mut prng = Prng::new(19);
+    let bench = Bench::new(disk(&mut prng, 400, 16_384));
+    bench.build("cold", &fast_build(16_384, 1));
+    let image = open(&bench.path("cold"));
+    let runs =
+        |starts: &[u64]| starts.iter().map(|start| BlockRange::new(Lba(*start), 4)).collect::<Vec<_>>();
+    let mut first = profile(&image, &bench.disk, &runs(&[300, 100, 200]));
+    first.files = vec![FileUse {
+        path: "/bin/first".to_owned(),
+        inode: 12,
+        runs: vec![FileRun { page: 7, blocks: BlockRange::new(Lba(100), 4) }],
+    }];
+    first.reads.iter_mut().for_each(|read| read.at = Nanos(read.at.0 * 1_000_000));
+    let second = profile(&image, &bench.disk, &runs(&[40, 100, 20]));
+    bench.optimize("cold", "one", std::slice::from_ref(&first));
+    let both = bench.optimize("one", "both", std::slice::from_ref(&second));
+    assert_eq!((both.hot_bytes, both.kept_bytes), (5 * 4 * BLOCK_BYTES, 3 * 4 * BLOCK_BYTES));
+    let image = open(&bench.path("both"));
+    let extents = (0..image.hot_chunk_count()).flat_map(|chunk| image.hot_extents(chunk));
+    let blocks: Vec<u64> = extents.flat_map(|extent| extent.blocks()).map(|lba| lba.0).collect();
+    // What both need, the rest of the first, what the second adds; inside a chunk by address.
+    for (part, starts) in
+        [(&blocks[..4], &[100][..]), (&blocks[4..12], &[200, 300]), (&blocks[12..], &[20, 40])]
+    {
+        let of_part = part.iter().copied().collect::<BTreeSet<_>>();
+        assert_eq!(of_part, starts.iter().flat_map(|start| *start..start + 4).collect(), "{blocks:?}");
+    }
+    let hint = image.hints().find(|hint| hint.inode == 12).expect("the file's");
+    assert_eq!((hint.lba, hint.page, hint.blocks), (Lba(100), 7, 4));
+    let needed = (0..image.hot_chunk_count()).map(|chunk| image.hot_needed(chunk)).max();
+    assert!(needed >= Some(Nanos::from_millis(1)), "{needed:?}");
+    verify(&image, Some((&bench.source(), "disk.raw")), &|_| {}).expect("verified");
+    // The same profile once more adds nothing, and several recordings make one order.
+    let again = bench.optimize("both", "again", &[second, first]);
+    assert_eq!((again.hot_bytes, again.kept_bytes), (both.hot_bytes, both.hot_bytes));
 }
