@@ -3,7 +3,7 @@
 use std::path::PathBuf;
 use std::sync::Arc;
 
-use hs_format::{BaseRef, FileKind, FormatError, ImageDigest};
+use hs_format::{BaseRef, FileKind, FormatError, ImageDigest, Part};
 use hs_store::StoreError;
 use hs_units::{BlockRange, ByteRange, Digest};
 
@@ -16,7 +16,7 @@ pub enum ImageError {
     #[error("{}", .0.with_causes())]
     Store(Arc<StoreError>),
     /// The bytes are not what the format or a digest says.
-    #[error("{path}: bytes {range}: {fault}")]
+    #[error("{path}{}", in_its_place(*range, fault))]
     Format {
         /// The image.
         path: String,
@@ -210,6 +210,18 @@ impl ImageError {
     pub(crate) fn io(path: impl Into<PathBuf>, what: &'static str) -> impl FnOnce(std::io::Error) -> Self {
         let path = path.into();
         move |cause| Self::Io { path, what, cause: Arc::new(cause) }
+    }
+}
+
+/// A fault and where it is; a file that is cut short is so as a whole.
+fn in_its_place(range: ByteRange, fault: &FormatError) -> String {
+    match fault {
+        FormatError::Size { part: Part::File, expected, found } if found < expected => {
+            format!(
+                " is truncated: {found} of its {expected} bytes are there; copy it again from where it came"
+            )
+        }
+        fault => format!(": bytes {range}: {fault}"),
     }
 }
 

@@ -39,7 +39,7 @@ pub use index_pages::{DecodedPage, IndexPage, IndexPages, StoredPage};
 pub use kept_chunks::ChunkPlace;
 pub use open_options::{OpenOptions, Opened};
 pub use progress::Progress;
-pub use verify::{ComparedDisk, VerifyReport, verify, verify_content};
+pub use verify::{ComparedDisk, FaultSink, VerifyReport, verify, verify_all, verify_content};
 
 /// Bytes of the superblock, as an offset in the file.
 pub const SUPERBLOCK_BYTES: u64 = hs_format::limits::SUPERBLOCK_BYTES as u64;

@@ -1,5 +1,6 @@
 //! Proving what an image holds.
 
+use std::collections::BTreeSet;
 use std::error::Error;
 
 use hs_format::limits::DISK_DIGEST_WINDOW_BYTES;
@@ -16,9 +17,10 @@ const DIGEST_WINDOW: u64 = DISK_DIGEST_WINDOW_BYTES as u64;
 pub struct VerifyReport {
     /// Bytes of the disk, all of which agree with the disk digest.
     pub disk_bytes: u64,
-    /// Distinct cold chunks that agree with their digests.
+    /// Distinct cold chunks. Without a fault all of them agree with their digests.
     pub cold_chunks: u64,
-    /// Hot chunks that agree with their digests, and whose blocks equal the cold copies.
+    /// Hot chunks. Without a fault all of them agree with their digests, and their blocks equal the cold
+    /// copies.
     pub hot_chunks: u32,
     /// Bytes compared with another disk.
     pub compared_bytes: u64,
@@ -36,6 +38,9 @@ pub trait ComparedDisk {
     fn read_at(&self, offset: u64, buf: &mut [u8]) -> Result<(), Box<dyn Error + Send + Sync>>;
 }
 
+/// Takes each fault that is found; what it returns as an error ends the verification.
+pub type FaultSink<'a> = &'a mut dyn FnMut(ImageError) -> Result<(), ImageError>;
+
 /// Checks every byte of an image: each chunk against its digest, the disk against the disk digest,
 /// hot copies against cold ones, the mirror against the superblock, the padding for zeros, and that each
 /// byte of the cold region belongs to one chunk or table; with `against`, also every block against another
@@ -48,33 +53,47 @@ pub fn verify(
     against: Option<(&dyn ComparedDisk, &str)>,
     progress: &dyn Fn(Progress),
 ) -> Result<VerifyReport, ImageError> {
-    check_mirror(image)?;
-    check_padding(image)?;
-    verify_content(image, against, progress)
+    verify_all(image, against, &mut Err, progress)
+}
+
+/// The same for all parts: what is wrong goes to `faults`, and the next part is checked.
+///
+/// # Errors
+/// What `faults` returns, and the first difference from another disk.
+pub fn verify_all(
+    image: &Image,
+    against: Option<(&dyn ComparedDisk, &str)>,
+    faults: FaultSink<'_>,
+    progress: &dyn Fn(Progress),
+) -> Result<VerifyReport, ImageError> {
+    check_mirror(image).or_else(&mut *faults)?;
+    check_padding(image).or_else(&mut *faults)?;
+    verify_content(image, against, faults, progress)
 }
 
 /// The same without what is never served: the mirror and the padding. So it needs no more of an image than a
 /// cache has of one that was read as a whole.
 ///
 /// # Errors
-/// The first thing that is wrong, saying where.
+/// What `faults` returns, and the first difference from another disk.
 pub fn verify_content(
     image: &Image,
     against: Option<(&dyn ComparedDisk, &str)>,
+    faults: FaultSink<'_>,
     progress: &dyn Fn(Progress),
 ) -> Result<VerifyReport, ImageError> {
     if let Some(fault) = image.hot_fault() {
-        return Err(fault.clone());
+        faults(fault.clone())?;
     }
-    check_coverage(image)?;
+    let damaged_leaves = check_coverage(image, faults)?;
     let mut report = VerifyReport {
         disk_bytes: image.disk_bytes(),
         cold_chunks: image.superblock().cold.distinct_chunks,
         hot_chunks: 0,
         compared_bytes: 0,
     };
-    check_cold(image, against, &mut report, progress)?;
-    check_hot(image, &mut report)?;
+    let is_whole = check_cold(image, against, &damaged_leaves, &mut report, faults, progress)?;
+    check_hot(image, is_whole, &mut report, faults)?;
     Ok(report)
 }
 
@@ -120,23 +139,35 @@ fn check_padding(image: &Image) -> Result<(), ImageError> {
     Ok(())
 }
 
-fn check_coverage(image: &Image) -> Result<(), ImageError> {
-    let mut coverage = ColdCoverage::new();
-    for leaf in 0..image.superblock().leaf_count() {
-        if let Some(leaf) = image.leaf(leaf)? {
-            coverage.add(&leaf);
+/// Gives the leaves that cannot be read.
+fn check_coverage(image: &Image, faults: FaultSink<'_>) -> Result<BTreeSet<u64>, ImageError> {
+    let (mut coverage, mut damaged) = (ColdCoverage::new(), BTreeSet::new());
+    for number in 0..image.superblock().leaf_count() {
+        match image.leaf(number) {
+            Ok(leaf) => leaf.iter().for_each(|leaf| coverage.add(leaf)),
+            Err(fault) => {
+                faults(fault)?;
+                damaged.insert(number);
+            }
         }
     }
-    // R16
-    coverage.finish(image.superblock()).map_err(in_file(image.store(), image.superblock().cold.range))
+    if damaged.is_empty() {
+        // R16
+        let covered = coverage.finish(image.superblock());
+        covered.map_err(in_file(image.store(), image.superblock().cold.range)).or_else(faults)?;
+    }
+    Ok(damaged)
 }
 
+/// Whether all windows could be read.
 fn check_cold(
     image: &Image,
     against: Option<(&dyn ComparedDisk, &str)>,
+    damaged_leaves: &BTreeSet<u64>,
     report: &mut VerifyReport,
+    faults: FaultSink<'_>,
     progress: &dyn Fn(Progress),
-) -> Result<(), ImageError> {
+) -> Result<bool, ImageError> {
     let disk_bytes = image.disk_bytes();
     if let Some((other, name)) = against.filter(|(other, _)| other.bytes() != disk_bytes) {
         let shorter = Lba::containing(other.bytes().min(disk_bytes));
@@ -150,12 +181,29 @@ fn check_cold(
     let mut hasher = DiskHasher::new(disk_bytes);
     let mut partial = Vec::with_capacity(DISK_DIGEST_WINDOW_BYTES);
     let mut theirs = Vec::new();
+    let mut is_whole = damaged_leaves.is_empty();
     for window in 0..image.superblock().windows() {
+        // The leaf's fault is known.
+        if damaged_leaves.contains(&(window / u64::from(image.superblock().cold.windows_per_leaf))) {
+            continue;
+        }
         let at = window * image.window_bytes();
         let len = u64::from(image.superblock().window_raw_bytes(window));
-        let raw = match image.load_window(window, &mut tools)? {
+        let loaded = match image.load_window(window, &mut tools) {
+            Ok(loaded) => loaded,
+            Err(fault) => {
+                faults(fault)?;
+                is_whole = false;
+                continue;
+            }
+        };
+        let raw = match loaded {
             Some(raw) => raw,
-            None if against.is_none() && partial.is_empty() && len.is_multiple_of(DIGEST_WINDOW) => {
+            None if is_whole
+                && against.is_none()
+                && partial.is_empty()
+                && len.is_multiple_of(DIGEST_WINDOW) =>
+            {
                 hasher.zero_windows(len / DIGEST_WINDOW);
                 continue;
             }
@@ -169,7 +217,8 @@ fn check_cold(
             }
             report.compared_bytes += len;
         }
-        let mut rest = &raw[..];
+        // Without one window there is no digest of the disk.
+        let mut rest = if is_whole { &raw[..] } else { &[] };
         while !rest.is_empty() {
             let take = (hasher.next_window_bytes() - partial.len()).min(rest.len());
             partial.extend_from_slice(&rest[..take]);
@@ -181,25 +230,45 @@ fn check_cold(
         }
         progress(Progress { stage: "verifying", done_bytes: at + len, total_bytes: disk_bytes });
     }
-    let (expected, found) = (image.disk_digest(), hasher.finish());
-    if expected != found {
-        return Err(ImageError::WrongDisk { path: image.name().to_owned(), expected, found });
+    if is_whole {
+        let (expected, found) = (image.disk_digest(), hasher.finish());
+        if expected != found {
+            faults(ImageError::WrongDisk { path: image.name().to_owned(), expected, found })?;
+        }
     }
-    Ok(())
+    Ok(is_whole)
 }
 
-fn check_hot(image: &Image, report: &mut VerifyReport) -> Result<(), ImageError> {
+/// Blocks of windows that cannot be read have nothing to be compared with.
+fn check_hot(
+    image: &Image,
+    is_cold_whole: bool,
+    report: &mut VerifyReport,
+    faults: FaultSink<'_>,
+) -> Result<(), ImageError> {
     let mut tools = Decompressor::new();
     let mut cold = Blocks::new(image);
     for chunk in 0..image.hot_chunk_count() {
-        let raw = image.load_hot(chunk, &mut tools)?;
+        report.hot_chunks += 1;
+        let raw = match image.load_hot(chunk, &mut tools) {
+            Ok(raw) => raw,
+            Err(fault) => {
+                faults(fault)?;
+                continue;
+            }
+        };
         let blocks = image.hot_extents(chunk).iter().flat_map(|extent| extent.blocks());
         for (lba, copy) in blocks.zip(raw.chunks_exact(to_usize(BLOCK_BYTES))) {
-            if cold.block(lba)? != copy {
-                return Err(differs(image, "the cold copy of a hot block", BlockRange::new(lba, 1)));
+            match cold.block(lba) {
+                Ok(block) if block == copy => {}
+                Err(_) if !is_cold_whole => {}
+                Ok(_) => {
+                    faults(differs(image, "the cold copy of a hot block", BlockRange::new(lba, 1)))?;
+                    break;
+                }
+                Err(fault) => return Err(fault),
             }
         }
-        report.hot_chunks += 1;
     }
     Ok(())
 }

@@ -1,6 +1,6 @@
 //! What `verify` says about good images, and about disks that are not theirs.
 
-use hs_image::{ImageError, verify};
+use hs_image::{ImageError, verify, verify_all};
 use hs_units::{BlockRange, Lba, Prng};
 
 use crate::sample::{BLOCK, Bench, disk, fast_build, open, random_profile, source};
@@ -51,5 +51,38 @@ fn images_of_every_window_size_verify() {
             verify(&open(&bench.path(name)), Some((&bench.source(), "disk.raw")), &|_| {}).expect("verified");
             verify(&open(&bench.path(name)), None, &|_| {}).expect("verified alone");
         }
+    }
+}
+
+/// One damaged part hides no other.
+#[test]
+fn all_damaged_parts_are_found() {
+    let mut prng = Prng::new(43);
+    let bench = Bench::new((0..300 * BLOCK).map(|_| prng.below(256) as u8).collect());
+    bench.build("cold", &fast_build(16_384, 1));
+    let profile = random_profile(&mut prng, &open(&bench.path("cold")), &bench.disk);
+    bench.optimize("cold", "hot", &[profile]);
+    let image = open(&bench.path("hot"));
+    let cold = image.superblock().cold.range.offset as usize;
+    let mut bytes = bench.bytes("hot");
+    // Windows of noise are stored as they are, one after another.
+    let in_window = |window: usize| cold + window * 16_384 + 100;
+    let hot = image.hot_chunk(0).1.offset as usize;
+    let mirror = bytes.len() - 50;
+    for at in [in_window(3), in_window(4), in_window(60), hot, mirror] {
+        bytes[at] ^= 1;
+    }
+    std::fs::write(bench.path("damaged"), bytes).expect("written");
+    let mut found = Vec::new();
+    let mut take = |fault: ImageError| {
+        found.push(fault.to_string());
+        Ok(())
+    };
+    let against = (&bench.source() as &dyn hs_image::ComparedDisk, "disk.raw");
+    verify_all(&open(&bench.path("damaged")), Some(against), &mut take, &|_| {}).expect("gone through");
+    let parts = ["superblock", "cold window 3 ", "cold window 4 ", "cold window 60 ", "hot chunk 0 "];
+    assert_eq!(found.len(), parts.len(), "{found:#?}");
+    for (fault, part) in found.iter().zip(parts) {
+        assert!(fault.contains(part) && fault.contains("damaged: "), "{part}: {fault}");
     }
 }
