@@ -4,6 +4,7 @@ use std::ffi::{OsStr, OsString};
 use std::io;
 use std::os::fd::{AsFd, OwnedFd};
 use std::os::unix::ffi::OsStrExt;
+use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::{Duration, Instant};
@@ -95,7 +96,15 @@ pub struct Mount {
 /// Shows an image's disk until it is unmounted; gives the exit code. `arguments` are those of the program.
 pub fn run(args: &Mount, arguments: &[OsString], quiet: bool) -> anyhow::Result<i32> {
     if !args.foreground {
-        return background::start(arguments, "mount");
+        let code = background::start(arguments, "mount")?;
+        if code == 0 && !quiet && !args.json {
+            let dir = args.dir.display();
+            match &args.fs {
+                Some(fs) => hs_output::note!("the file system is at {0}; `umount {0}` ends it", fs.display()),
+                None => hs_output::note!("the disk is {dir}/disk.img; `umount {dir}` ends it"),
+            }
+        }
+        return Ok(code);
     }
     if args.serving.starts_supervisor() {
         let clear = || match hs_linux::mounts::clear_dead(&args.dir, args.fs.as_deref()) {
@@ -141,6 +150,12 @@ fn confine(args: &Mount, supervisor: &Supervisor) {
         mounts: true,
     }
     .enforce();
+}
+
+/// Whether the image is a file of this user, who then trusts it.
+fn is_own(image: &ImageSource) -> bool {
+    let own = rustix::process::geteuid().as_raw();
+    image.file().and_then(|file| std::fs::metadata(file).ok()).is_some_and(|file| file.uid() == own)
 }
 
 /// The parts of a server that do not depend on its image.
@@ -330,7 +345,7 @@ impl Server<'_> {
             return Ok(mounted);
         }
         let mounted = served.mount_fs(target, &options)?;
-        if !args.trusted {
+        if !args.trusted && !is_own(&args.image) {
             log::warn!(
                 "the kernel has mounted the {} in {}: use images that you trust, for a malicious one can attack \
                  the kernel's driver (--trusted leaves this line out)",

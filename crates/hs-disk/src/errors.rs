@@ -39,7 +39,12 @@ impl Errors {
     /// The line that says that a chunk cannot be had, and how important it is.
     pub(crate) fn line(&mut self, key: ChunkKey, error: &ImageError, image: &Image) -> (log::Level, String) {
         let is_news = self.logged.len() < MOST && self.logged.insert(key);
-        let level = if is_news && !error.is_closed() { log::Level::Error } else { log::Level::Debug };
+        let level = match key {
+            _ if !is_news || error.is_closed() => log::Level::Debug,
+            // No program gets an error.
+            ChunkKey::Hot(_) => log::Level::Warn,
+            ChunkKey::Cold(_) | ChunkKey::Page(_) => log::Level::Error,
+        };
         let line = match key {
             ChunkKey::Hot(chunk) => format!("{error}; the blocks of hot chunk {chunk} are read elsewhere"),
             ChunkKey::Cold(window) => {

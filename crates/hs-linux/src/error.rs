@@ -150,7 +150,7 @@ pub enum LinuxError {
         file_system: FileSystem,
     },
     /// A namespace could not be made.
-    #[error("cannot make {what}: {source}; this needs root, and in a container CAP_SYS_ADMIN")]
+    #[error("cannot make {what}: {source}{}", what_to_do(source))]
     Namespace {
         /// Which namespace.
         what: &'static str,
@@ -223,5 +223,17 @@ impl LinuxError {
     ) -> impl FnOnce(rustix::io::Errno) -> LinuxError {
         let path = path.into();
         move |errno| LinuxError::Io { action, path, source: errno.into() }
+    }
+}
+
+/// What lets a namespace be made that the kernel has refused.
+fn what_to_do(refused: &io::Error) -> &'static str {
+    match refused.kind() {
+        io::ErrorKind::PermissionDenied => "; this needs root, and in a container CAP_SYS_ADMIN",
+        // Its propagation is that of a mount.
+        io::ErrorKind::InvalidInput => {
+            "; / is no mount point here, as in a chroot: `mount --bind DIR DIR` before `chroot DIR` makes it one"
+        }
+        _ => "",
     }
 }

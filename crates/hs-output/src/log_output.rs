@@ -46,7 +46,7 @@ impl log::Log for Messages {
     fn log(&self, record: &log::Record<'_>) {
         let level = record.level();
         match &*SINK.read().unwrap_or_else(PoisonError::into_inner) {
-            Sink::Stderr => crate::note!("headstart: {}: {}", level.as_str().to_lowercase(), record.args()),
+            Sink::Stderr => crate::note!("headstart: {}: {}", name(level), record.args()),
             Sink::Journal => {
                 let lines = for_journal(level, &record.args().to_string());
                 crate::note!("{}", lines.trim_end());
@@ -57,6 +57,16 @@ impl log::Log for Messages {
     }
 
     fn flush(&self) {}
+}
+
+/// How a level is called where people read it.
+fn name(level: Level) -> &'static str {
+    match level {
+        Level::Error => "error",
+        Level::Warn => "warning",
+        Level::Info => "info",
+        Level::Debug | Level::Trace => "debug",
+    }
 }
 
 /// The number of a level, the same for all logs.
@@ -95,7 +105,7 @@ fn to_syslog(socket: &UnixDatagram, level: Level, text: &str) {
 
 fn to_file(mut file: &File, level: Level, text: &str) {
     if file.metadata().is_ok_and(|file| file.len() < MAX_FILE_BYTES) {
-        let _ = writeln!(file, "{}: {}", level.as_str().to_lowercase(), Printable(text));
+        let _ = writeln!(file, "{}: {}", name(level), Printable(text));
     }
 }
 
@@ -130,7 +140,7 @@ fn journal_reads_stderr() -> bool {
 /// Reports why the program fails, on standard error or in the log.
 pub fn failure(text: &str) {
     if matches!(*SINK.read().unwrap_or_else(PoisonError::into_inner), Sink::Stderr) {
-        crate::note!("headstart: {text}");
+        crate::note!("headstart: error: {text}");
     } else {
         log::error!("{text}");
     }

@@ -59,6 +59,12 @@ pub fn open(image: impl Into<ImageSource>, medium: &Medium, damage: &Damage) -> 
             return Ok(on_medium);
         }
     };
+    if path.is_dir() {
+        let path = path.display();
+        bail!(
+            "{path}: this is a directory, not an image: `headstart build {path} -o IMAGE` makes an image of it"
+        );
+    }
     let file = Arc::new(FileStore::open(path)?);
     for bad in &damage.bad_sectors {
         if !bad.range.fits_in(file.len()) {

@@ -1,12 +1,13 @@
 //! An image as the commands take it, and how it is had when it lies elsewhere.
 
-use std::path::PathBuf;
+use std::error::Error;
+use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 use clap::Args;
 use clap::builder::{OsStringValueParser, TypedValueParser};
 use hs_start::image::{ImageSource, RemoteOptions};
-use hs_start::location::ImageLocation;
+use hs_start::location::{ImageLocation, ImagePlace};
 use hs_trust::date::Date;
 
 use super::plain::Plain;
@@ -86,5 +87,58 @@ impl From<RemoteValues> for RemoteOptions {
 
 /// An address, or else a file.
 pub(crate) fn location_parser() -> impl TypedValueParser<Value = ImageLocation> {
-    OsStringValueParser::new().try_map(|word| ImageLocation::parse(&word))
+    OsStringValueParser::new().try_map(|word| -> Result<_, Box<dyn Error + Send + Sync>> {
+        let location = ImageLocation::parse(&word)?;
+        match (&location.place, word.to_str()) {
+            (ImagePlace::File(path), Some(word)) if !path.exists() => match meant(word) {
+                Some(hint) => Err(hint.into()),
+                None => Ok(location),
+            },
+            _ => Ok(location),
+        }
+    })
+}
+
+/// What a word may mean that names no file.
+fn meant(word: &str) -> Option<String> {
+    const SCHEMES: [&str; 7] = ["http", "https", "oci", "oci+http", "s3", "gs", "az"];
+    let (scheme, rest) = word.split_once(':').unwrap_or_default();
+    if SCHEMES.contains(&scheme) {
+        return Some(format!(
+            "an address begins with two slashes: {scheme}://{}",
+            rest.trim_start_matches('/')
+        ));
+    }
+    if let Some((path, name)) = word.rsplit_once('#').filter(|(path, _)| Path::new(path).exists()) {
+        return Some(format!(
+            "'#{name}' is no name of {path}: #hs1- and 64 hexadecimal digits are (`headstart verify` prints it), \
+             or #key= and a public key"
+        ));
+    }
+    let (folder, _) = word.split_once('/').filter(|(folder, _)| !folder.is_empty())?;
+    let is_missing = !Path::new(folder).exists();
+    is_missing
+        .then(|| format!("there is no directory {folder}; the address of a server begins with https://"))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn words_that_are_nearly_addresses_are_understood() {
+        let file = tempfile::NamedTempFile::new().expect("a file");
+        let named = format!("{}#hs1-00", file.path().display());
+        for (word, hint) in [
+            ("http:/host/x.hsi", "two slashes: http://host/x.hsi"),
+            ("s3:bucket/x", "two slashes: s3://bucket/x"),
+            ("host.invalid/x.hsi", "no directory host.invalid; the address"),
+            (&named, "'#hs1-00' is no name of"),
+        ] {
+            assert!(meant(word).is_some_and(|said| said.contains(hint)), "{word}");
+        }
+        for word in ["x.hsi", "x#y", "/no/such/file", "./x.hsi", "../x.hsi", "a:b"] {
+            assert_eq!(meant(word), None, "{word}");
+        }
+    }
 }

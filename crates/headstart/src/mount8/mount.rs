@@ -103,7 +103,7 @@ pub(super) fn run(arguments: &[OsString]) -> u8 {
         }
     };
     let cli = match crate::arguments::parse(&words) {
-        Ok(cli) => cli,
+        Ok((cli, _)) => cli,
         Err(error) => {
             let _ = error.print();
             return WRONG_USAGE;
@@ -128,7 +128,7 @@ fn mount(arguments: &Arguments, cli: &Cli, words: &[OsString]) -> anyhow::Result
         enter(namespace).with_context(|| format!("enter the namespace {}", namespace.display()))?;
     }
     let Command::Mount(args) = &cli.command else { bail!("the words of another command: {words:?}") };
-    let code = commands::mount::run(args, words, cli.quiet)?;
+    let code = commands::mount::run(args, words, !arguments.verbose)?;
     if let (0, Some(fs), false) = (code, &args.fs, arguments.no_mtab) {
         make_umount_ask(&args.dir, fs);
     }

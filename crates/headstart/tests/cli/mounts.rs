@@ -179,6 +179,8 @@ fn the_file_system_in_it_is_mounted_and_taken_down_with_it() {
     let scene = Scene::new();
     let image = scene.root("root.hsi");
     let (dir, tree) = (scene.folder("dir"), scene.folder("tree"));
+    // Another user's file is warned of.
+    std::os::unix::fs::chown(&image, Some(1), None).expect("given away");
     let mut serving = Running::start(["mount", "-f", &image, &dir, "--fs", &tree]);
     assert!(serving.said().contains("images that you trust"), "it is not --trusted");
     assert!(serving.said().contains("mounted"));
@@ -195,8 +197,10 @@ fn the_file_system_in_it_is_mounted_and_taken_down_with_it() {
     assert!(status.success(), "{said}");
     scene.wait_until_clean();
 
-    // Unmounting the file system ends all of it as well.
-    mount(&scene, &[&image, &dir, "--fs", &tree]).ok();
+    // Unmounting the file system ends all of it as well, as the one line says. An own file is trusted.
+    std::os::unix::fs::chown(&image, Some(0), None).expect("taken back");
+    let said = mount(&scene, &[&image, &dir, "--fs", &tree]).ok().stderr;
+    assert_eq!(said, format!("the file system is at {tree}; `umount {tree}` ends it\n"));
     umount(&tree);
     scene.wait_until_clean();
     wait_until("the loop device is free", || !loop_devices_show(&dir));

@@ -18,6 +18,7 @@ mod settings;
 
 pub use address::CloudAddress;
 pub use object::CloudObject;
+pub(crate) use object::S3_LOGIN;
 pub use push::{Object, abandon, push};
 pub use settings::Settings;
 

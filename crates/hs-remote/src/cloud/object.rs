@@ -55,15 +55,35 @@ impl Locate for CloudObject {
     }
 }
 
-/// The library's message, in a line, without addresses that may be signed.
+/// Where the machines of a cloud get a login, which the library asks when it has none.
+const METADATA_SERVERS: [&str; 2] = ["169.254.", "metadata.google.internal"];
+
+/// The library's message, in a line, without addresses that may be signed. Without a login it says what gives
+/// one.
 pub(super) fn said(error: &object_store::Error) -> String {
     let text = error.to_string();
+    if METADATA_SERVERS.iter().any(|server| text.contains(server)) {
+        return format!("there is no login: {}", login_of(&text));
+    }
     let words = text.split_whitespace().map(|word| match word.find("://") {
         Some(at) if word.contains('?') => format!("{}://…", &word[..at].trim_start_matches(['(', '"'])),
         _ => word.to_owned(),
     });
     words.collect::<Vec<_>>().join(" ").chars().take(400).collect()
 }
+
+/// What gives a login to the store that the library's message names.
+fn login_of(text: &str) -> &'static str {
+    match text {
+        _ if text.contains("GCS") => "set GOOGLE_APPLICATION_CREDENTIALS to a key file",
+        _ if text.contains("Azure") => "set AZURE_STORAGE_ACCOUNT_NAME and AZURE_STORAGE_ACCOUNT_KEY",
+        _ => S3_LOGIN,
+    }
+}
+
+/// What gives a login to S3.
+pub(crate) const S3_LOGIN: &str =
+    "set AWS_ACCESS_KEY_ID and AWS_SECRET_ACCESS_KEY, or AWS_PROFILE to a profile in ~/.aws";
 
 #[cfg(test)]
 mod tests {
@@ -106,6 +126,21 @@ mod tests {
         assert!(matches!(located("s3://b/k", &nothing), Err(HttpError::Login { had_login: false, .. })));
         let half = [("AWS_ACCESS_KEY_ID", "id")];
         assert!(matches!(located("s3://b/k", &half), Err(HttpError::Cloud { .. })));
+    }
+
+    #[test]
+    fn without_a_login_the_variables_are_named() {
+        for (store, variable) in [
+            ("S3", "AWS_ACCESS_KEY_ID"),
+            ("GCS", "GOOGLE_APPLICATION_"),
+            ("MicrosoftAzure", "AZURE_STORAGE_"),
+        ] {
+            let source = "Error performing PUT http://169.254.169.254/latest/api/token in 10s".into();
+            let text = said(&object_store::Error::Generic { store, source });
+            assert!(text.contains(variable) && !text.contains("169.254"), "{text}");
+        }
+        let error = located("s3://b/k", &[("AWS_EC2_METADATA_DISABLED", "true")]).expect_err("no login");
+        assert!(error.to_string().contains("wants a login: set AWS_ACCESS_KEY_ID"), "{error}");
     }
 
     #[test]

@@ -57,7 +57,7 @@ pub enum HttpError {
         is: String,
     },
     /// The server requires a login, or refuses the one that it got.
-    #[error("{host} {}", if *.had_login { "refuses this login" } else { "wants a login" })]
+    #[error("{host} {}{}", if *.had_login { "refuses this login" } else { "wants a login" }, login_of(host))]
     Login {
         /// The server.
         host: String,
@@ -125,6 +125,11 @@ pub enum HttpError {
     /// The bytes are not in the cache, and requests are forbidden.
     #[error("not in the cache, and --offline forbids network requests")]
     Offline,
+}
+
+/// What gives a login to a bucket; that of a registry is in its own documentation.
+fn login_of(host: &str) -> String {
+    if host.starts_with("s3://") { format!(": {}", crate::cloud::S3_LOGIN) } else { String::new() }
 }
 
 impl HttpError {
