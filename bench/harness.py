@@ -91,7 +91,7 @@ def start(image, command, *, medium="none", ready=None, flags=(), foreign=False,
     summary = scratch() / "summary.json"
     # The older names of these flags: `turns.py` runs earlier builds.
     words = ["--medium", medium, *(["--foreign"] if foreign else []), *(["--ready", ready] if ready else []), *flags]
-    output = run(*within, headstart_path(), "-q", "run", image, "--json", summary, *words, "--", *command,
+    output = run(*within, headstart_path(), "-q", "run", image, f"--json={summary}", *words, "--", *command,
                  patience_s=patience_s)
     return {**json.loads(summary.read_text()), "output": output}
 

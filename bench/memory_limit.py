@@ -85,7 +85,7 @@ def start_in(tight, files, medium, prefetch, ahead=None, *flags):
     script = f'cat "$@" >/dev/null 2>&1 {ahead} exec python3 -c "$PROGRAM"'
     with_files = ["env", f"PROGRAM={COMMAND[2]}", "sh", "-c", script, "sh", *whole_files(files["profile"])]
     done = tight.run(headstart_path(), "-q", "run", files["optimized"], "--medium", medium, "--ready", READY,
-                     "--json", summary, "--prefetch", prefetch, *flags, "--", *(with_files if ahead else COMMAND))
+                     f"--json={summary}", "--prefetch", prefetch, *flags, "--", *(with_files if ahead else COMMAND))
     if done.returncode != 0 and not tight.kills():
         sys.exit(f"a start failed: {done.stderr}")
     told = json.loads(summary.read_text()) if summary.exists() else {}

@@ -54,7 +54,7 @@ class Guest:
         def make(draft):
             raw = folder() / f"{self.name}.raw"
             headstart("export", image, "-o", raw, "--format", "raw", *self.base())
-            headstart("build", "--force", raw, "-o", draft, "--window", "16K")
+            headstart("build", "--raw", raw, "-o", draft, "--window", "16K")
             raw.unlink()
 
         return kept(f"{image.stem}-whole.hsi", [image], make)

@@ -1,9 +1,10 @@
 //! From words to flags: what clap does, and what it cannot know.
 
 use std::ffi::{OsStr, OsString};
+use std::io::{self, Write};
 
 use clap::error::{ContextKind, ContextValue, ErrorKind};
-use clap::{Error, FromArgMatches};
+use clap::{ArgMatches, Error, FromArgMatches};
 
 use crate::cli::Cli;
 use crate::examples;
@@ -12,12 +13,21 @@ use crate::examples;
 const STARTERS: [&str; 2] = ["run", "profile"];
 
 /// What `arguments`, without the program's name, ask for.
-pub(crate) fn parse(arguments: &[OsString]) -> Result<Cli, Error> {
+pub(crate) fn parse(arguments: &[OsString]) -> Result<(Cli, ArgMatches), Error> {
     let program = OsString::from("headstart");
     let words = std::iter::once(&program).chain(without_help_of_help(arguments));
     let matches =
         examples::command().try_get_matches_from(words).map_err(|error| explain(error, arguments))?;
-    Cli::from_arg_matches(&matches)
+    Ok((Cli::from_arg_matches(&matches)?, matches))
+}
+
+/// Says what is wrong with the arguments, as all messages begin, or prints the help that was asked for.
+pub(crate) fn refuse(error: &Error) -> ! {
+    if error.use_stderr() && error.kind() != ErrorKind::DisplayHelpOnMissingArgumentOrSubcommand {
+        // clap's own text goes on with "error: ".
+        let _ = write!(io::stderr(), "headstart: ");
+    }
+    error.exit()
 }
 
 /// `help -h` and `help run --help` are `help` and `help run`.

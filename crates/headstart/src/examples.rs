@@ -1,8 +1,9 @@
-//! Examples for the end of every command's help and man page.
+//! The definition of all commands, with examples for the end of every command's help and man page.
 
 use clap::{Command, CommandFactory};
 
 use crate::cli::{Cli, groups};
+use crate::outputs;
 
 /// So many examples are in a short help.
 const SHORT_EXAMPLES: usize = 2;
@@ -251,7 +252,8 @@ pub(crate) fn command() -> Command {
 /// Adds to a command, which is one of those of `group`, its examples, and so to those below it.
 fn with_examples(command: Command, group: &str) -> Command {
     let path = path(group, command.get_name());
-    with_own_examples(command.mut_subcommands(|inner| with_examples(inner, &path)), &path)
+    let command = outputs::prepare(command.mut_subcommands(|inner| with_examples(inner, &path)), &path);
+    with_own_examples(command, &path)
 }
 
 fn with_own_examples(command: Command, path: &str) -> Command {

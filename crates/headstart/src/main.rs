@@ -8,6 +8,7 @@ mod cli;
 mod commands;
 mod examples;
 mod mount8;
+mod outputs;
 
 use std::ffi::OsString;
 use std::process::ExitCode;
@@ -32,11 +33,12 @@ fn main() -> ExitCode {
     if let Some(helper) = mount8::Helper::of_this_process() {
         return helper.run(&arguments);
     }
-    let cli = arguments::parse(&arguments).unwrap_or_else(|error| error.exit());
+    let (cli, matches) = arguments::parse(&arguments).unwrap_or_else(|error| arguments::refuse(&error));
     // A program that was started through /proc/self/exe is called `exe` in lists of processes.
     let _ = rustix::thread::set_name(c"headstart");
     log_output::start(cli.quiet, cli.verbose);
-    let ended = run(&cli, &arguments).and_then(|code| show::written().map(|()| code));
+    let ended = outputs::check(&matches).and_then(|()| run(&cli, &arguments));
+    let ended = ended.and_then(|code| show::written().map(|()| code));
     ended.unwrap_or_else(|error| {
         log_output::failure(&plain_words::plain(&chain(&error)));
         failure_code(&error)
@@ -104,7 +106,9 @@ fn run(cli: &Cli, arguments: &[OsString]) -> anyhow::Result<ExitCode> {
         Command::Run(args) => return commands::run::run(args, quiet).map(exit_code),
         Command::Profile(args) => return commands::profile::run(args, quiet).map(exit_code),
         Command::Iso(args) => commands::iso::run(args, cli.quiet)?,
-        Command::Doctor(args) => return hs_doctor::run(args.json).map(|works| exit_code(i32::from(!works))),
+        Command::Doctor(args) => {
+            return hs_doctor::run(args.json, quiet).map(|works| exit_code(i32::from(!works)));
+        }
     }
     Ok(ExitCode::SUCCESS)
 }

@@ -85,14 +85,19 @@ struct Report<'a> {
 
 /// Examines this machine and prints what was found, as a table or as one JSON object.
 ///
+/// With `quiet` the table is printed only if something is missing on the main path.
+///
 /// Returns whether the main path (build, run, profile, optimize) works, which decides the exit code.
 ///
 /// # Errors
 ///
 /// Only if the result cannot be written; a reader that has gone away is no error.
-pub fn run(json: bool) -> anyhow::Result<bool> {
+pub fn run(json: bool, quiet: bool) -> anyhow::Result<bool> {
     let checks = examine();
     let works = main_path_works(&checks);
+    if quiet && works && !json {
+        return Ok(true);
+    }
     let text = if json {
         serde_json::to_string_pretty(&Report { main_path_works: works, checks: &checks })? + "\n"
     } else {

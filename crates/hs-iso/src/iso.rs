@@ -7,7 +7,6 @@ use hs_build::BuildOptions;
 use hs_build::source::{Source, SourceOptions};
 use hs_live::words::IMAGE_PATH;
 use hs_output::show::Bar;
-use hs_output::whole_file::check_output;
 use hs_start::image::ImageSource;
 use hs_start::open::open_image;
 use hs_start::progress;
@@ -84,7 +83,6 @@ pub struct Made {
 /// # Errors
 /// When a tool or a part of the system is missing, or one fails; the output is whole or not there.
 pub fn make(spec: &IsoSpec, quiet: bool) -> anyhow::Result<Made> {
-    check_output(&spec.output)?;
     check_label(&spec.label)?;
     [XORRISO, MKFS_FAT, MCOPY].into_iter().try_for_each(crate::tools::Tool::check)?;
     let folder =

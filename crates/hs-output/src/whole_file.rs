@@ -4,7 +4,7 @@ use std::io::Write;
 use std::os::unix::fs::{DirBuilderExt, PermissionsExt};
 use std::path::Path;
 
-use anyhow::{Context, bail};
+use anyhow::Context;
 
 /// The permissions of a result before the umask takes its bits away, as of any program's output.
 const RESULT_MODE: u32 = 0o666;
@@ -28,18 +28,6 @@ pub fn write_private(path: &Path, bytes: &[u8]) -> anyhow::Result<()> {
 /// Makes a folder, and those above it that are missing, closed to others.
 pub fn make_private_folder(path: &Path) -> std::io::Result<()> {
     std::fs::DirBuilder::new().recursive(true).mode(0o700).create(path)
-}
-
-/// Refuses an output whose folder is missing, before the work begins.
-pub fn check_output(path: &Path) -> anyhow::Result<()> {
-    let folder = match path.parent() {
-        Some(folder) if !folder.as_os_str().is_empty() => folder,
-        _ => Path::new("."),
-    };
-    if !folder.is_dir() {
-        bail!("{} cannot be written: there is no directory {}", path.display(), folder.display());
-    }
-    Ok(())
 }
 
 fn write_with_mode(path: &Path, bytes: &[u8], mode: u32) -> anyhow::Result<()> {

@@ -15,12 +15,11 @@ mod stage_files;
 #[cfg(test)]
 mod model_tests;
 
-use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
 
 use anyhow::{Context, bail};
 use hs_output::report_page::Template;
-use hs_output::whole_file::{check_output, write_whole};
+use hs_output::whole_file::write_whole;
 
 pub use column::{Column, Number, Texts};
 pub use stage_files::{FileReads, ReadTotals, StageReads, TraceTotals, totals};
@@ -93,8 +92,6 @@ pub fn run(args: &Reporting, quiet: bool) -> anyhow::Result<()> {
     let Some(format) = args.format.or_else(|| Format::of_file(&args.output)) else {
         bail!("the name {} says no format: --format does", args.output.display());
     };
-    check_output(&args.output)?;
-    refuse_an_input_as_output(args)?;
     let mut inputs = Inputs::default();
     for path in &args.inputs {
         inputs.add(path)?;
@@ -142,15 +139,4 @@ fn requests(inputs: &Inputs, format: Format) -> anyhow::Result<Vec<u8>> {
         Format::Iolog => export::iolog(&inputs.recordings),
         _ => export::csv(&inputs.recordings),
     }
-}
-
-fn refuse_an_input_as_output(args: &Reporting) -> anyhow::Result<()> {
-    let Ok(output) = std::fs::metadata(&args.output) else { return Ok(()) };
-    for input in &args.inputs {
-        let found = std::fs::metadata(input).with_context(|| format!("open {}", input.display()))?;
-        if output.is_file() && (found.dev(), found.ino()) == (output.dev(), output.ino()) {
-            bail!("{} is an input: the report would replace it", args.output.display());
-        }
-    }
-    Ok(())
 }

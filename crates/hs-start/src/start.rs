@@ -2,6 +2,7 @@
 
 use std::cell::OnceCell;
 use std::ffi::OsString;
+use std::io::Write;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::{Duration, Instant};
@@ -67,6 +68,17 @@ pub enum Disk {
     },
 }
 
+/// Where the standard output of a command goes.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum CommandOutput {
+    /// To this program's.
+    Stdout,
+    /// To standard error, because this program prints a result.
+    Stderr,
+    /// Nowhere.
+    Nowhere,
+}
+
 /// A start to be made.
 #[derive(Clone)]
 pub struct Start {
@@ -94,8 +106,8 @@ pub struct Start {
     pub grace: Option<Duration>,
     /// Print one line with the time of the start, as soon as it is ready.
     pub tell: bool,
-    /// Whether the command's output is passed on.
-    pub show_output: bool,
+    /// Where the command's standard output goes.
+    pub output: CommandOutput,
     /// Sees every read that the server answers.
     pub watch: Option<Arc<dyn Watch>>,
     /// Observe, by kernel tracing, the use of prefetched bytes.
@@ -271,7 +283,7 @@ fn subject<'a>(spec: &Start, served: &'a ServedDisk, on_medium: &OnMedium) -> Su
 
 /// Starts the command.
 fn spawn(spec: &Start, mounted: &Mounted) -> anyhow::Result<Child> {
-    let piped = spec.ready.is_some() || !spec.show_output;
+    let piped = spec.ready.is_some() || spec.output != CommandOutput::Stdout;
     let options = SpawnOptions {
         stdout: if piped { Stream::Pipe } else { Stream::Inherit },
         env: Some(environment::of_command(&spec.contain, std::env::vars_os())),
@@ -457,16 +469,17 @@ fn wait_ready(spec: &Start, child: &mut Running<'_>, began: Instant) -> anyhow::
         return Ok(Ready::Ended);
     };
     let (sender, receiver) = std::sync::mpsc::channel();
-    let (pattern, show) = (spec.ready.clone(), spec.show_output);
+    let pattern = spec.ready.clone();
+    let shown: Box<dyn Write + Send> = match spec.output {
+        CommandOutput::Stdout => Box::new(std::io::stdout()),
+        CommandOutput::Stderr => Box::new(std::io::stderr()),
+        CommandOutput::Nowhere => Box::new(std::io::sink()),
+    };
     std::thread::Builder::new().name("hs-output".to_owned()).spawn(move || {
         let told = || {
             let _ = sender.send(Instant::now());
         };
-        if show {
-            ready_line::pass_on(stdout, std::io::stdout(), pattern, told);
-        } else {
-            ready_line::pass_on(stdout, std::io::sink(), pattern, told);
-        }
+        ready_line::pass_on(stdout, shown, pattern, told);
     })?;
     if spec.ready.is_none() {
         // The output thread drops its sender when the output ends.

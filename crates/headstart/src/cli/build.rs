@@ -14,10 +14,10 @@ use super::optimize::ProfileUse;
 pub(crate) struct Build {
     /// A raw disk image, a block device, or a directory, which becomes an ext4 file system.
     pub source: PathBuf,
-    /// The image to write. It appears when it is complete.
+    /// The image to write. It appears when it is complete; an image of that name is replaced.
     #[arg(short, long, value_name = "IMAGE")]
     pub output: PathBuf,
-    /// Also optimise for the start in this profile, as `optimize` does. Repeatable.
+    /// Also optimize for the start in this profile, as `optimize` does. Repeatable.
     #[arg(short, long = "profile", value_name = "P")]
     pub profiles: Vec<PathBuf>,
     #[command(flatten)]
@@ -36,7 +36,7 @@ pub(crate) struct Build {
     pub base: Option<ImageLocation>,
     /// Take the file as a raw disk whatever it contains.
     #[arg(long, hide_short_help = true)]
-    pub force: bool,
+    pub raw: bool,
     /// Free space in the file system that is made of a directory.
     #[arg(long, value_name = "SIZE", default_value = "0")]
     pub free: ByteSize,
@@ -69,7 +69,7 @@ pub(crate) struct Import {
     pub window: ByteSize,
     /// Take the file as a raw disk whatever it contains.
     #[arg(long, hide_short_help = true)]
-    pub force: bool,
+    pub raw: bool,
     /// Threads that compress. Default: one per core.
     #[arg(long, value_name = "N", hide_short_help = true)]
     pub threads: Option<std::num::NonZeroUsize>,

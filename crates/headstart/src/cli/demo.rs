@@ -27,10 +27,7 @@ pub(crate) struct Demo {
     #[arg(long, value_enum, value_name = "STORY", default_value = "both")]
     pub story: Story,
     /// Write the figures (demo.json), tables, profiles, and each run's summary and console (runs/) to this
-    /// directory.
-    ///
-    /// In demo.json, `start` is the first story, `boot` the second, and `runs` has the run summary of the
-    /// median boot of each contender: `raw`, `cloop_like`, `unoptimised`, `optimised`, `warm`.
+    /// directory. docs/DEMO.md has the keys of demo.json.
     #[arg(long, value_name = "DIR")]
     pub out: Option<PathBuf>,
     /// Directory that keeps the roots and images for the next demo.

@@ -1,6 +1,6 @@
 //! Flags of `headstart export`.
 
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 
 use clap::{Args, ValueEnum};
 
@@ -17,6 +17,18 @@ pub(crate) enum DiskFormat {
     Qcow2,
 }
 
+impl DiskFormat {
+    /// The format that the ending of a file's name says.
+    pub(crate) fn of_file(path: &Path) -> Option<Self> {
+        match path.extension()?.to_str()? {
+            "raw" | "img" => Some(Self::Raw),
+            "cloop" => Some(Self::Cloop),
+            "qcow2" => Some(Self::Qcow2),
+            _ => None,
+        }
+    }
+}
+
 /// Flags of `headstart export`.
 #[derive(Debug, Args)]
 pub(crate) struct Export {
@@ -25,9 +37,9 @@ pub(crate) struct Export {
     /// The file to write. It appears when it is complete.
     #[arg(short, long, value_name = "FILE")]
     pub output: PathBuf,
-    /// Format of the file.
+    /// Format of the file. Default: by its name (.raw or .img, .cloop, .qcow2).
     #[arg(long, value_enum)]
-    pub format: DiskFormat,
+    pub format: Option<DiskFormat>,
     /// Compress a qcow2 file with zstd. Needs QEMU 5.1 to read.
     #[arg(long)]
     pub compress: bool,

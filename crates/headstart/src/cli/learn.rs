@@ -11,7 +11,7 @@ pub(crate) struct LearnFlags {
     /// Record this start, and prefetch what the last one with --learn has read.
     ///
     /// The next start of the same command from the same image then is a profiled one, although its image is
-    /// not optimised: what the last one read comes before it is asked for, in its order. Each start that ends
+    /// not optimized: what the last one read comes before it is asked for, in its order. Each start that ends
     /// well replaces what the last one kept. Nothing is written into the image. `headstart optimize
     /// --profile` takes what is kept as a profile.
     #[arg(long, help_heading = "Prefetch and cache")]

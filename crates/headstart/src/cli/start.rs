@@ -105,10 +105,21 @@ pub(crate) struct Run {
     /// `headstart report`.
     #[arg(long, value_name = "FILE", hide_short_help = true)]
     pub trace: Option<PathBuf>,
-    /// Write the run summary as JSON to FILE. Default: standard error.
-    #[arg(long, value_name = "FILE", num_args = 0..=1, default_missing_value = "/dev/stderr")]
+    /// Print the run summary as JSON at the end; with --json=FILE, write it to FILE. While it is printed to
+    /// standard output, the output of the command goes to standard error.
+    #[arg(long, value_name = "FILE", num_args = 0..=1, require_equals = true, default_missing_value = STDOUT)]
     pub json: Option<PathBuf>,
     /// The command, after `--`.
     #[arg(last = true, required = true, value_name = "CMD")]
     pub command: Vec<OsString>,
+}
+
+/// The file of `--json` without one.
+pub(crate) const STDOUT: &str = "-";
+
+impl Run {
+    /// Whether the summary goes to standard output.
+    pub(crate) fn prints_json(&self) -> bool {
+        self.json.as_ref().is_some_and(|path| path.as_os_str() == STDOUT)
+    }
 }

@@ -16,7 +16,7 @@ use serde::Serialize;
 use crate::cli::Boot;
 use hs_output::printable::Printable;
 use hs_output::show;
-use hs_output::whole_file::{check_output, write_whole};
+use hs_output::whole_file::write_whole;
 use hs_start::boot::{self, BootDisk, BootSpec, Booted, SaveGuest};
 use hs_start::channel;
 use hs_start::image::ImageSource;
@@ -40,13 +40,9 @@ pub(crate) struct Shown {
 /// Boots a guest; done when it was ready and has been ended.
 pub(crate) fn run(args: &Boot, quiet: bool) -> anyhow::Result<()> {
     hs_linux::rootenv::enter_private_mounts()?;
-    for output in args.snapshot_out.iter().chain(&args.record) {
-        check_output(output)?;
-    }
     let tracer = args.trace.as_deref().map(Tracer::new);
     let mut spec = spec(args, args.record.is_some())?;
     if let Some(tracer) = &tracer {
-        args.trace.as_deref().map_or(Ok(()), check_output)?;
         (spec.watch, spec.processes) = (Some(tracer.watch()), Some(tracer.processes()));
     }
     let traced = tracer.as_ref().map(|_| traced(&spec)).transpose()?;

@@ -13,10 +13,9 @@ use serde::Serialize;
 
 use super::optimize::Placed;
 use super::sign::sign_output;
-use super::source::refuse_no_disk;
+use super::source::{check_there, refuse_no_disk, say_of_squashfs};
 use crate::cli::Build;
 use hs_output::show::{self, Bar};
-use hs_output::whole_file::check_output;
 use hs_start::fit::{Fitted, check_fit, fit};
 use hs_start::image::{ImageSource, RemoteOptions};
 use hs_start::open::{open_image, read_profile_heads, read_profiles};
@@ -47,7 +46,7 @@ struct Built {
 
 /// Builds an image.
 pub(crate) fn run(args: &Build, quiet: bool) -> anyhow::Result<()> {
-    check_output(&args.output)?;
+    check_there(&args.source)?;
     let heads = read_profile_heads(&args.profiles)?;
     let bar = Bar::new(quiet);
     let options = SourceOptions {
@@ -57,7 +56,10 @@ pub(crate) fn run(args: &Build, quiet: bool) -> anyhow::Result<()> {
         ..SourceOptions::default()
     };
     let source = Source::open(&args.source, &options, &|progress| progress::of_source(&bar, progress))?;
-    refuse_no_disk(&source, &args.source, args.force)?;
+    refuse_no_disk(&source, &args.source, args.raw)?;
+    if !quiet {
+        say_of_squashfs(&source, &args.source);
+    }
     check_fit(&args.profiles, &heads, source.bytes(), args.use_of.min_match)?;
     let profiles = read_profiles(&args.profiles)?;
     let mut build = BuildOptions { window_bytes: args.window.0, ..BuildOptions::default() };

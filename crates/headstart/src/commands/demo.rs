@@ -6,6 +6,7 @@ use anyhow::bail;
 use clap::Parser;
 use hs_demo::Commands;
 use hs_resume::record;
+use hs_start::start::CommandOutput;
 
 use super::{boot, profile, resume, run};
 use crate::cli::{Cli, Command, Demo, Story};
@@ -17,7 +18,7 @@ const COMMANDS: Commands = Commands {
         _ => bail!("the demo asks for another command"),
     },
     profile: |words| match read(words)? {
-        Command::Profile(args) => Ok(profile::record(&args, false)?.0),
+        Command::Profile(args) => Ok(profile::record(&args, CommandOutput::Nowhere)?.0),
         _ => bail!("the demo asks for another command"),
     },
     boot: |words| match read(words)? {

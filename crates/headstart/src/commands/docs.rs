@@ -5,12 +5,12 @@ use std::io;
 use std::path::Path;
 
 use anyhow::Context;
-use clap::{Command, CommandFactory};
+use clap::Command;
 use clap_complete::Shell;
 use clap_mangen::Man;
 use clap_mangen::roff::{Roff, bold, roman};
 
-use crate::cli::{Cli, Docs};
+use crate::cli::Docs;
 use crate::{examples, mount8};
 
 /// Commands that end with the exit status of the command that they start.
@@ -64,7 +64,7 @@ const ENVIRONMENT: &[(&str, &str)] = &[
 pub(crate) fn run(args: &Docs) -> anyhow::Result<()> {
     std::fs::create_dir_all(&args.dir).with_context(|| format!("create {}", args.dir.display()))?;
     let write = |what: &str| format!("write {what} to {}", args.dir.display());
-    let mut program = Cli::command().disable_help_subcommand(true);
+    let mut program = examples::command().disable_help_subcommand(true);
     program.build();
     pages(&program, "", &args.dir).with_context(|| write("man pages"))?;
     let mut page = Vec::new();

@@ -23,12 +23,15 @@ struct Exported {
 
 /// Writes the disk of an image for another program.
 pub(crate) fn run(args: &Export, quiet: bool) -> anyhow::Result<()> {
-    let (format, name) = match args.format {
+    let Some(disk_format) = args.format.or_else(|| DiskFormat::of_file(&args.output)) else {
+        bail!("the name {} says no format: --format does", args.output.display());
+    };
+    let (format, name) = match disk_format {
         DiskFormat::Raw => (ExportFormat::Raw, "raw"),
         DiskFormat::Cloop => (ExportFormat::Cloop, "cloop"),
         DiskFormat::Qcow2 => (ExportFormat::Qcow2 { compress: args.compress }, "qcow2"),
     };
-    if args.compress && args.format != DiskFormat::Qcow2 {
+    if args.compress && disk_format != DiskFormat::Qcow2 {
         bail!("--compress is for qcow2: a cloop file is compressed in any case, a raw disk never is");
     }
     let image = open_image(&args.image)?;

@@ -1,6 +1,6 @@
 //! `headstart import`
 
-use anyhow::Context;
+use anyhow::{Context, bail};
 use hs_build::BuildOptions;
 use hs_build::cloop::Header;
 use hs_build::source::{Source, SourceOptions};
@@ -11,11 +11,9 @@ use super::build;
 use super::source::refuse_no_disk;
 use crate::cli::Import;
 use hs_output::show::Bar;
-use hs_output::whole_file::check_output;
 
 /// Builds an image of the disk in another format's file.
 pub(crate) fn run(args: &Import, quiet: bool) -> anyhow::Result<()> {
-    check_output(&args.output)?;
     let source = open(args)?;
     let mut options = BuildOptions { window_bytes: args.window.0, ..BuildOptions::default() };
     (options.codec, options.level) = (args.codec.codec, args.codec.level);
@@ -30,6 +28,10 @@ pub(crate) fn run(args: &Import, quiet: bool) -> anyhow::Result<()> {
 /// The kind of a file shows at its start, whatever its name.
 fn open(args: &Import) -> anyhow::Result<Source> {
     let path = args.file.display();
+    if args.file.is_dir() {
+        let output = args.output.display();
+        bail!("{path}: this is a directory: `headstart build {path} -o {output}` makes an image of it");
+    }
     let file = FileStore::open(&args.file).with_context(|| format!("open {path}"))?;
     let mut start = vec![0; file.len().min(64) as usize];
     file.read_at(0, &mut start)?;
@@ -38,6 +40,6 @@ fn open(args: &Import) -> anyhow::Result<Source> {
     }
     drop(file);
     let source = Source::open(&args.file, &SourceOptions::default(), &|_| {})?;
-    refuse_no_disk(&source, &args.file, args.force)?;
+    refuse_no_disk(&source, &args.file, args.raw)?;
     Ok(source)
 }

@@ -8,7 +8,6 @@ use crate::cli::Mount;
 
 /// Shows an image's disk until it is unmounted; gives the exit code. `arguments` are those of the program.
 pub(crate) fn run(args: &Mount, arguments: &[OsString], quiet: bool) -> anyhow::Result<i32> {
-    args.trace.as_deref().map_or(Ok(()), hs_output::whole_file::check_output)?;
     let mount = mount::Mount {
         // Without --fs this machine does not mount the disk; only programs that open the file read it.
         image: if args.fs.is_some() { args.insecure.apply(&args.image) } else { args.image.value() },

@@ -14,7 +14,6 @@ use serde::Serialize;
 use super::sign::sign_output;
 use crate::cli::Optimize;
 use hs_output::show::{self, Bar};
-use hs_output::whole_file::check_output;
 use hs_start::channel;
 use hs_start::fit::{Fitted, check_fit, fit};
 use hs_start::open::{open_image, read_profile_heads, read_profiles};
@@ -24,6 +23,7 @@ struct Optimized {
     image: String,
     image_bytes: u64,
     hot_bytes: u64,
+    kept_bytes: u64,
     hot_compressed_bytes: u64,
     hot_table_bytes: u64,
     hot_offset: u64,
@@ -125,7 +125,6 @@ impl Compared {
 
 /// Adds a hot region.
 pub(crate) fn run(args: &Optimize, quiet: bool) -> anyhow::Result<()> {
-    check_output(&args.output)?;
     let heads = read_profile_heads(&args.profiles)?;
     let location = channel::resolve(&args.image)?;
     let image = open_image(&location)?;
@@ -138,6 +137,7 @@ pub(crate) fn run(args: &Optimize, quiet: bool) -> anyhow::Result<()> {
     options.layout.max_chunk_bytes = args.max_chunk.0;
     options.layout.combine = args.use_of.combine();
     options.place = HotPlacement::FastestOn(args.use_of.medium);
+    options.replaces = args.replace;
     let bar = Bar::new(quiet);
     let report =
         hs_build::optimize(&image, location.file(), &profiles, &args.output, &options, &|progress| {
@@ -149,6 +149,7 @@ pub(crate) fn run(args: &Optimize, quiet: bool) -> anyhow::Result<()> {
         image: args.output.display().to_string(),
         image_bytes: report.image_bytes,
         hot_bytes: report.hot_bytes,
+        kept_bytes: report.kept_bytes,
         hot_compressed_bytes: report.hot_compressed_bytes,
         hot_table_bytes: report.hot_table_bytes,
         hot_offset: report.hot_offset,
@@ -172,6 +173,12 @@ pub(crate) fn run(args: &Optimize, quiet: bool) -> anyhow::Result<()> {
         report.extents,
         ByteSize(report.image_bytes)
     ));
+    if report.kept_bytes > 0 {
+        show::line(format_args!(
+            "{} of it were hot before; --replace drops them",
+            ByteSize(report.kept_bytes)
+        ));
+    }
     optimized.placement.iter().for_each(Placed::print);
     optimized.fitted.iter().for_each(Fitted::print);
     if let Some(compared) = &optimized.profiles {

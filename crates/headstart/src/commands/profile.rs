@@ -9,9 +9,8 @@ use serde::Serialize;
 use super::run;
 use crate::cli::Profile;
 use hs_output::show;
-use hs_output::whole_file::check_output;
 use hs_output::whole_file::write_whole;
-use hs_start::start::{self, Disk, Start, Started};
+use hs_start::start::{self, CommandOutput, Disk, Start, Started};
 use hs_start::summary::Summary;
 
 #[derive(Serialize)]
@@ -27,8 +26,8 @@ struct Recorded {
 /// Records a start; gives the exit code of the command, or 0 when it was ended after its grace time.
 pub(crate) fn run(args: &Profile, quiet: bool) -> anyhow::Result<i32> {
     hs_linux::rootenv::enter_private_mounts()?;
-    check_output(&args.output)?;
-    let (profile, started) = record(args, !args.json)?;
+    let output = if args.json { CommandOutput::Nowhere } else { CommandOutput::Stdout };
+    let (profile, started) = record(args, output)?;
     let code = started.exit.map_or(0, hs_linux::rootenv::Exit::code);
     if code != 0 && !args.keep_failed {
         log::error!(
@@ -61,7 +60,7 @@ pub(crate) fn run(args: &Profile, quiet: bool) -> anyhow::Result<i32> {
 }
 
 /// Records a start, and finds out which files' pages it read.
-pub(crate) fn record(args: &Profile, show_output: bool) -> anyhow::Result<(hs_trace::Profile, Started)> {
+pub(crate) fn record(args: &Profile, output: CommandOutput) -> anyhow::Result<(hs_trace::Profile, Started)> {
     // Without read-ahead, each touched page is one read, and there are no other reads.
     let exact = !args.keep_read_ahead && args.start.read_ahead.is_none();
     let mount = MountFsOptions {
@@ -85,7 +84,7 @@ pub(crate) fn record(args: &Profile, show_output: bool) -> anyhow::Result<(hs_tr
         ready_timeout: args.start.ready_timeout,
         grace: Some(args.grace),
         tell: false,
-        show_output,
+        output,
         watch: None,
         observe: false,
         processes: None,

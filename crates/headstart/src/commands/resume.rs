@@ -1,7 +1,7 @@
 //! `headstart resume`
 
 use hs_guest::qemu;
-use hs_output::whole_file::{check_output, write_whole};
+use hs_output::whole_file::write_whole;
 use hs_resume::record;
 use hs_resume::resume::{ResumeSpec, resume};
 use hs_start::channel;
@@ -13,9 +13,6 @@ use crate::cli::Resume;
 /// Lets a guest go on; done when it was ready and has been ended.
 pub(crate) fn run(args: &Resume, quiet: bool) -> anyhow::Result<()> {
     hs_linux::rootenv::enter_private_mounts()?;
-    for output in args.record.iter().chain(&args.record_disk) {
-        check_output(output)?;
-    }
     let spec = spec(args)?;
     let outcome = match &args.record {
         None => resume(&spec)?,

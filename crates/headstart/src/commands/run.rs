@@ -6,12 +6,13 @@ use anyhow::{Context, bail};
 use hs_serve::{FsDriver, MountFsOptions};
 
 use crate::cli::{Run, StartFlags};
-use hs_output::whole_file::{check_output, write_whole};
+use hs_output::show;
+use hs_output::whole_file::write_whole;
 use hs_service::run_folder::{RunFolder, StatusSocket};
 use hs_start::medium;
 use hs_start::open::open_image;
 use hs_start::record::{self, command_line};
-use hs_start::start::{self, Disk, PrefetchMode, Start, Started};
+use hs_start::start::{self, CommandOutput, Disk, PrefetchMode, Start, Started};
 use hs_start::trace::{Traced, Tracer};
 
 /// The largest read-ahead that FUSE is given.
@@ -69,7 +70,7 @@ pub(crate) fn spec(args: &Run) -> anyhow::Result<Start> {
         ready_timeout: args.start.ready_timeout,
         grace: None,
         tell: false,
-        show_output: true,
+        output: if args.prints_json() { CommandOutput::Stderr } else { CommandOutput::Stdout },
         watch: None,
         observe: args.observe,
         processes: None,
@@ -86,7 +87,6 @@ pub(crate) fn run(args: &Run, quiet: bool) -> anyhow::Result<i32> {
     // The JSON summary contains this line's figures.
     let mut start =
         Start { tell: !quiet && args.json.is_none(), status: status.map(Arc::new), ..spec(args)? };
-    args.trace.as_deref().map_or(Ok(()), check_output)?;
     let tracer = args.trace.as_deref().map(Tracer::new);
     if let Some(tracer) = &tracer {
         (start.watch, start.processes) = (Some(tracer.watch()), Some(tracer.processes()));
@@ -98,13 +98,13 @@ pub(crate) fn run(args: &Run, quiet: bool) -> anyhow::Result<i32> {
     if let Some(tracer) = &tracer {
         tracer.write(&traced(&start, &started)?, None)?;
     }
-    if let Some(path) = &args.json {
-        let text = serde_json::to_string_pretty(&started.summary)?;
-        if path.as_os_str() == "/dev/stderr" {
-            hs_output::note!("{text}");
-        } else {
+    match &args.json {
+        Some(_) if args.prints_json() => show::json(&started.summary)?,
+        Some(path) => {
+            let text = serde_json::to_string_pretty(&started.summary)?;
             write_whole(path, (text + "\n").as_bytes())?;
         }
+        None => {}
     }
     let code = started.exit.map_or(0, hs_linux::rootenv::Exit::code);
     match (started.ready, started.lost) {

@@ -4,17 +4,52 @@ use std::path::Path;
 
 use anyhow::bail;
 use hs_build::source::{Source, SourceKind};
-use hs_image::FileKind;
+use hs_format::{DiskContent, FileKind};
 
 /// Bytes of a sector: a disk has a whole number of them.
 const SECTOR_BYTES: u64 = 512;
 
-/// Refuses a file that is no raw disk, unless `force` is given.
+/// Refuses a source that is not there.
+///
+/// # Errors
+/// What a source is, and how to have one of what may have been meant.
+pub(crate) fn check_there(source: &Path) -> anyhow::Result<()> {
+    let word = source.as_os_str().to_string_lossy();
+    if source.exists() {
+        return Ok(());
+    }
+    if word == "-" {
+        bail!("a disk is read at any place, so it cannot come from standard input: write it to a file first");
+    }
+    // docker.io/library/python:3.12, or localhost:5000/demo
+    let host = word.split_once('/').map_or("", |(host, _)| host);
+    let is_container = word.contains("://") || host.contains(['.', ':']) && !host.starts_with('.');
+    let hint = match is_container {
+        true => {
+            ". A container's image becomes a directory, as root: `docker export $(docker create NAME) | tar -xC DIR`"
+        }
+        false => "",
+    };
+    bail!("{word}: No such file or directory. `build` takes a raw disk, a block device or a directory{hint}")
+}
+
+/// Says what becomes of a compressed file system.
+pub(crate) fn say_of_squashfs(source: &Source, path: &Path) {
+    if source.content() == FileKind::Disk(DiskContent::Squashfs) {
+        let path = path.display();
+        hs_output::note!(
+            "{path}: this squashfs becomes the disk as it is; it is compressed already, so the image is about as \
+             large. To compress its files anew, unpack it (`unsquashfs -d DIR {path}`) and build DIR"
+        );
+    }
+}
+
+/// Refuses a file that is no raw disk, unless it `is_raw` by the flag.
 ///
 /// # Errors
 /// What the file is instead.
-pub(crate) fn refuse_no_disk(source: &Source, path: &Path, force: bool) -> anyhow::Result<()> {
-    if force || source.kind() != SourceKind::RawFile {
+pub(crate) fn refuse_no_disk(source: &Source, path: &Path, is_raw: bool) -> anyhow::Result<()> {
+    if is_raw || source.kind() != SourceKind::RawFile {
         return Ok(());
     }
     let (path, kind) = (path.display(), source.content());
@@ -25,7 +60,7 @@ pub(crate) fn refuse_no_disk(source: &Source, path: &Path, force: bool) -> anyho
     if !bytes.is_multiple_of(SECTOR_BYTES) {
         bail!(
             "{path}: this is {kind}, but its {bytes} bytes are no whole number of sectors of {SECTOR_BYTES}: \
-             it may be cut short; --force takes it as it is"
+             it may be cut short; --raw takes it as it is"
         );
     }
     Ok(())
@@ -45,6 +80,6 @@ fn what_to_do(path: &impl std::fmt::Display, kind: FileKind) -> String {
         FileKind::Cloop => ": `headstart import` takes the disk out of it".to_owned(),
         FileKind::Compressed(_) => ": unpack it, and give the disk in it".to_owned(),
         FileKind::Tar | FileKind::Zip => ": unpack it, and give the directory".to_owned(),
-        _ => "; --force takes it as a raw disk all the same".to_owned(),
+        _ => "; --raw takes it as a raw disk all the same".to_owned(),
     }
 }

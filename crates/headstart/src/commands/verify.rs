@@ -1,10 +1,12 @@
 //! `headstart verify`
 
-use anyhow::Context;
+use anyhow::{Context, bail};
 use hs_build::source::{Source, SourceOptions};
+use hs_image::ImageError;
 use hs_start::progress;
 use hs_units::ByteSize;
 use serde::Serialize;
+use serde_json::json;
 
 use crate::cli::Verify;
 use hs_output::show::{self, Bar};
@@ -25,6 +27,56 @@ struct Verified {
     image_digest: String,
     #[serde(skip_serializing_if = "Option::is_none")]
     signed_by: Option<String>,
+}
+
+/// Faults beyond these are only counted.
+const MOST_LISTED: usize = 20;
+
+/// What is wrong with an image.
+struct Faults {
+    is_remote: bool,
+    listed: Vec<String>,
+    count: u64,
+}
+
+impl Faults {
+    /// Takes one fault. Bytes that a server does not give end the verification, as do many sectors that
+    /// cannot be read: each of them takes long.
+    fn take(&mut self, fault: ImageError) -> Result<(), ImageError> {
+        let is_full = self.listed.len() == MOST_LISTED;
+        if matches!(fault, ImageError::Store(_)) && (self.is_remote || is_full) {
+            return Err(fault);
+        }
+        self.count += 1;
+        if !is_full {
+            self.listed.push(fault.to_string());
+        }
+        Ok(())
+    }
+
+    fn list(&self) {
+        self.listed.iter().for_each(|fault| log::error!("{fault}"));
+    }
+
+    /// Lists them, and says what to do.
+    fn fail(&self, image: &str, as_json: bool) -> anyhow::Result<()> {
+        let count = self.count;
+        if as_json {
+            show::json(&json!({ "image": image, "faults": count, "listed": self.listed }))?;
+        } else {
+            self.list();
+        }
+        let parts = if count == 1 { "1 part is".to_owned() } else { format!("{count} parts are") };
+        let of_them = if count > MOST_LISTED as u64 {
+            format!(", of which {MOST_LISTED} are listed")
+        } else {
+            String::new()
+        };
+        bail!(
+            "{image}: {parts} damaged{of_them}: copy the image again from where it came, or build it again. Reads \
+             of damaged cold windows fail; damaged hot chunks make starts slower"
+        )
+    }
 }
 
 /// Checks an image.
@@ -49,9 +101,15 @@ pub(crate) fn run(args: &Verify, quiet: bool) -> anyhow::Result<()> {
     let bar = Bar::new(quiet);
     let against = other.as_ref().map(|(source, name)| (source as &dyn hs_image::ComparedDisk, name.as_str()));
     // Verification serves no disk, so there is no cache to use.
-    let verify = if is_offline { hs_image::verify_content } else { hs_image::verify };
-    let report = verify(&image, against, &|progress| progress::of_image(&bar, progress))?;
+    let verify = if is_offline { hs_image::verify_content } else { hs_image::verify_all };
+    let mut faults = Faults { is_remote: args.image.file().is_none(), listed: Vec::new(), count: 0 };
+    let show = |progress| progress::of_image(&bar, progress);
+    let report = verify(&image, against, &mut |fault| faults.take(fault), &show);
     drop(bar);
+    let report = report.inspect_err(|_| faults.list())?;
+    if faults.count > 0 {
+        return faults.fail(&args.image.display().to_string(), args.json);
+    }
     let verified = Verified {
         image: args.image.display().to_string(),
         whole_file: !is_offline,
@@ -65,6 +123,10 @@ pub(crate) fn run(args: &Verify, quiet: bool) -> anyhow::Result<()> {
     };
     if args.json {
         return show::json(&verified);
+    }
+    if quiet {
+        show::line(verified.image_digest);
+        return Ok(());
     }
     show::line(format_args!(
         "{}: {} of disk in {} cold and {} hot chunks agree with every digest",

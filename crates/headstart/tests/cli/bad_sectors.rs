@@ -204,7 +204,9 @@ fn a_command_runs_from_an_image_whose_hot_region_cannot_be_read() {
     let right = run([&["run", &fast], &command[..]].concat()).ok().stdout;
     let hot = image(&scene.path("fast.hsi")).superblock().hot[0].chunks;
     let bad = format!("{hot}");
-    let ran = run([&["run", &fast, "--bad-sectors", &bad, "--json", &summary], &command[..]].concat()).ok();
+    let ran =
+        run([&["run", &fast, "--bad-sectors", &bad, &format!("--json={summary}")], &command[..]].concat())
+            .ok();
     assert_eq!(ran.stdout, right);
     let text = fs::read_to_string(&summary).expect("the summary");
     let summary: serde_json::Value = serde_json::from_str(&text).expect("JSON");

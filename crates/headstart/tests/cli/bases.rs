@@ -30,7 +30,7 @@ fn related() -> (Scene, Vec<u8>) {
     }
     fs::write(scene.path("child.raw"), &disk).expect("written");
     let (raw, child, base) = (scene.arg("child.raw"), scene.arg("child.hsi"), scene.arg("base.hsi"));
-    let words = ["build", "--force", &raw, "-o", &child, "--codec", "zstd:1", "--base", &base, "--json"];
+    let words = ["build", "--raw", &raw, "-o", &child, "--codec", "zstd:1", "--base", &base, "--json"];
     let built = run(words).ok().json();
     assert_eq!(built["composed_windows"], BLOCKS.div_ceil(WINDOW / BLOCK));
     (scene, disk)
@@ -64,8 +64,7 @@ fn a_disk_that_was_changed_is_its_changes() {
         let with_itself = [words, &["--base", &child]].concat();
         run(with_itself).fails(1, &["child.hsi", "cannot be the base"]);
     }
-    run(["build", "--force", &raw, "-o", &out, "--base", &child])
-        .fails(1, &["child.hsi", "cannot be a base"]);
+    run(["build", "--raw", &raw, "-o", &out, "--base", &child]).fails(1, &["child.hsi", "cannot be a base"]);
     assert!(!scene.path("out").exists());
 
     // A recorded start is copied, so what was optimised is as good as without a base.
@@ -73,8 +72,7 @@ fn a_disk_that_was_changed_is_its_changes() {
     run(["optimize", &child, "-p", &profile, "-o", &hot, "--base", &base]).ok();
     run(["verify", &hot, "--against", &raw, "--base", &base]).ok();
     let built = scene.arg("built.hsi");
-    let words =
-        ["build", "--force", &raw, "-o", &built, "--codec", "zstd:1", "-p", &profile, "--base", &base];
+    let words = ["build", "--raw", &raw, "-o", &built, "--codec", "zstd:1", "-p", &profile, "--base", &base];
     run(words).ok();
     assert!(fs::read(&hot).expect("read") == fs::read(&built).expect("read"));
     run(["export", &hot, "-o", &out, "--format", "raw", "--base", &base]).ok();
@@ -165,7 +163,7 @@ fn programs_start_from_an_image_with_a_base() {
     let scene = Scene::new();
     let (base, raw, child) = (scene.root("base.hsi"), scene.arg("disk.raw"), scene.arg("child.hsi"));
     run(["export", &base, "-o", &raw, "--format", "raw"]).ok();
-    run(["build", "--force", &raw, "-o", &child, "--base", &base, "--window", "16K"]).ok();
+    run(["build", "--raw", &raw, "-o", &child, "--base", &base, "--window", "16K"]).ok();
     let command = ["--", "cat", "/etc/motd"];
     run([&["run", &child][..], &command].concat()).fails(1, &["child.hsi", "it needs the image", "--base"]);
     let started = run([&["run", &child, "--base", &base][..], &command].concat()).ok();

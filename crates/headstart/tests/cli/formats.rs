@@ -21,7 +21,7 @@ fn image(scene: &Scene, blocks: usize) -> Vec<u8> {
     disk[len / 4..len / 2].fill(0);
     Prng::new(9).fill(&mut disk[len / 2..len / 2 + 200_000]);
     fs::write(scene.path("disk.raw"), &disk).expect("written");
-    run(["build", "--force", &scene.arg("disk.raw"), "-o", &scene.arg("disk.hsi"), "--codec", "zstd:1"]).ok();
+    run(["build", "--raw", &scene.arg("disk.raw"), "-o", &scene.arg("disk.hsi"), "--codec", "zstd:1"]).ok();
     disk
 }
 
@@ -110,7 +110,7 @@ fn a_large_sparse_disk_becomes_a_small_qcow2() {
     for offset in [600 << 20, (3_u64 << 30) - 300_000] {
         std::os::unix::fs::FileExt::write_all_at(&raw, &bytes, offset).expect("written");
     }
-    run(["build", "--force", &scene.arg("disk.raw"), "-o", &scene.arg("disk.hsi"), "--codec", "zlib:9"]).ok();
+    run(["build", "--raw", &scene.arg("disk.raw"), "-o", &scene.arg("disk.hsi"), "--codec", "zlib:9"]).ok();
     for more in [&[][..], &["--compress"]] {
         let exported = export(&scene, "qcow2", more);
         assert!(exported["file_bytes"].as_u64().is_some_and(|bytes| bytes < 2 << 20), "{exported}");

@@ -57,7 +57,7 @@ fn an_image_goes_through_its_whole_life() {
     let (raw, profile) = (scene.arg("disk.raw"), scene.arg("start.hsp"));
     let optimized = run(["optimize", &cold, "-p", &profile, "-o", &hot, "--json"]).ok().json();
     assert_eq!(optimized["hot_bytes"], 50 * 4096);
-    run(["build", "--force", &raw, "-o", &built, "--codec", "zstd:1", "-p", &profile]).ok();
+    run(["build", "--raw", &raw, "-o", &built, "--codec", "zstd:1", "-p", &profile]).ok();
     assert!(
         fs::read(&hot).expect("read") == fs::read(&built).expect("read"),
         "build --profile is build and optimize"
@@ -129,7 +129,7 @@ fn a_profile_of_another_disk_is_refused_naming_both() {
     let profile = other.arg("start.hsp");
     let said = [expected.as_str(), found.as_str()];
     run(["optimize", &ours.arg("cold.hsi"), "-p", &profile, "-o", &ours.arg("hot.hsi")]).fails(1, &said);
-    run(["build", "--force", &ours.arg("disk.raw"), "-o", &ours.arg("hot.hsi"), "-p", &profile])
+    run(["build", "--raw", &ours.arg("disk.raw"), "-o", &ours.arg("hot.hsi"), "-p", &profile])
         .fails(1, &said);
     assert_eq!(ours.names(), ["cold.hsi", "disk.raw"]);
 }
@@ -145,7 +145,7 @@ fn a_profile_of_a_similar_disk_is_used_for_what_the_disk_has_of_it() {
     changed[110 * 4096..120 * 4096].fill(0x77);
     fs::write(new.path("disk.raw"), &changed).expect("written");
     let (cold, hot, profile) = (new.arg("cold.hsi"), new.arg("hot.hsi"), old.arg("start.hsp"));
-    run(["build", "--force", &new.arg("disk.raw"), "-o", &cold]).ok();
+    run(["build", "--raw", &new.arg("disk.raw"), "-o", &cold]).ok();
     let made = run(["optimize", &cold, "-p", &profile, "-o", &hot, "--json"]).ok().json();
     let fitted = &made["fitted"][0];
     let zeroes = |disk: &[u8], blocks: std::ops::Range<usize>| {
@@ -160,7 +160,7 @@ fn a_profile_of_a_similar_disk_is_used_for_what_the_disk_has_of_it() {
     let strict = ["optimize", &cold, "-p", &profile, "-o", &hot, "--min-match", "95"];
     run(strict).fails(1, &["start.hsp", "less than the 95%", "--min-match"]);
     let built = new.arg("built.hsi");
-    let said = run(["build", "--force", &new.arg("disk.raw"), "-o", &built, "-p", &profile]).ok().stdout;
+    let said = run(["build", "--raw", &new.arg("disk.raw"), "-o", &built, "-p", &profile]).ok().stdout;
     assert!(said.contains("was recorded on another disk"), "{said}");
 }
 
@@ -213,7 +213,7 @@ fn a_build_that_is_ended_leaves_nothing() {
     for signal in [Signal::KILL, Signal::TERM, Signal::INT] {
         // Compression that takes so long that it still runs when a late test looks.
         let flags = ["-o", &scene.arg("out.hsi"), "--threads", "1", "--codec", "zstd:22"];
-        let mut building = headstart(["build", "--force", &scene.arg("disk.raw")].iter().chain(&flags))
+        let mut building = headstart(["build", "--raw", &scene.arg("disk.raw")].iter().chain(&flags))
             .stderr(Stdio::piped())
             .spawn()
             .expect("the program starts");

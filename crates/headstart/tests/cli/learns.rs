@@ -16,7 +16,7 @@ const READS: &[&str] = &["/bin/cat", "/etc/motd"];
 /// A start that learns in the scene's folder, and its summary.
 fn learn(scene: &Scene, image: &str, flags: &[&str], command: &[&str]) -> (Ran, Value) {
     let (folder, json) = (scene.arg("learned"), scene.arg("summary.json"));
-    let of_test = ["run", image, "--learn", "--learned", &folder, "--json", &json];
+    let of_test = ["run", image, "--learn", "--learned", &folder, &format!("--json={json}")];
     let ran = run(of_test.iter().chain(flags).chain(&["--"]).chain(command));
     let summary = fs::read_to_string(json).expect("a summary");
     (ran, serde_json::from_str(&summary).expect("JSON"))

@@ -44,6 +44,7 @@ mod network_trust;
 mod new_users;
 mod newer_debian;
 mod object_server;
+mod outputs;
 mod permissions;
 mod prefetch_rate;
 mod qemu_boots;

@@ -43,7 +43,7 @@ pub(crate) fn holed(scene: &Scene, name: &str) -> Vec<u8> {
     let mut disk = scene.raw("holed.raw", 700, 50);
     disk[256 * 4096..512 * 4096].fill(0);
     fs::write(scene.path("holed.raw"), &disk).expect("written");
-    run(["build", "--force", &scene.arg("holed.raw"), "-o", &scene.arg(name), "--codec", "zstd:1"]).ok();
+    run(["build", "--raw", &scene.arg("holed.raw"), "-o", &scene.arg(name), "--codec", "zstd:1"]).ok();
     disk
 }
 

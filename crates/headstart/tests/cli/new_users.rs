@@ -176,7 +176,7 @@ fn run_ends_with_a_line_of_figures() {
     assert_eq!(said.len(), 1, "{said:?}");
     assert!(said[0].starts_with("headstart: ended after ") && said[0].contains(" request"), "{said:?}");
     assert_eq!(lines(&["-q"], "true"), [""; 0]);
-    assert_eq!(lines(&["--json", &scene.arg("summary.json")], "true"), [""; 0]);
+    assert_eq!(lines(&[&format!("--json={}", scene.arg("summary.json"))], "true"), [""; 0]);
     // The command goes on until the test sends a line.
     let script = "echo up; read line; echo over";
     let words = ["run", "--ready", "^up", &image, "--", "/bin/sh", "-c", script];

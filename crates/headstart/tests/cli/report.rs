@@ -27,7 +27,7 @@ fn before_and_after_are_of_one_disk() {
     run(["optimize", &image, "--profile", &start, "-o", &fast]).ok();
     for (image, name) in [(&image, "before"), (&fast, "after")] {
         let (trace, json) = (scene.arg(&format!("{name}.csv")), scene.arg(&format!("{name}.json")));
-        let flags = ["--emulate", "flat-10ms-25mbs", "--trace", &trace, "--json", &json];
+        let flags = ["--emulate", "flat-10ms-25mbs", "--trace", &trace, &format!("--json={json}")];
         run(["run", image].into_iter().chain(flags).chain(command)).ok();
     }
     let data =
@@ -72,7 +72,18 @@ fn processes_of_a_start_are_traced() {
     let (image, trace) = (scene.root("root.hsi"), scene.arg("a.csv"));
     // The inner shell computes for a good while, of which a part is seen however it is sampled.
     let work = "sh -c 'i=0; while [ $i -lt 300000 ]; do i=$((i+1)); done'; true";
-    run(["run", &image, "--trace", &trace, "--json", &scene.arg("a.json"), "--", "/bin/sh", "-c", work]).ok();
+    run([
+        "run",
+        &image,
+        "--trace",
+        &trace,
+        &format!("--json={}", scene.arg("a.json")),
+        "--",
+        "/bin/sh",
+        "-c",
+        work,
+    ])
+    .ok();
     let data = report(&scene, &["a.csv"]);
     let lives = data["inputs"][0]["lives"].as_array().expect("processes");
     let outer =

@@ -33,7 +33,7 @@ fn described(json: &Value) -> Vec<u8> {
 /// An image of that disk whose bytes are stored as they are.
 fn stored(scene: &Scene) -> Vec<u8> {
     let plain = scene.arg("plain.hsi");
-    run(["build", "--force", &scene.arg("saved.raw"), "-o", &plain, "--codec", "store"]).ok();
+    run(["build", "--raw", &scene.arg("saved.raw"), "-o", &plain, "--codec", "store"]).ok();
     fs::read(plain).expect("the image")
 }
 
@@ -137,7 +137,7 @@ fn too_little_memory_is_said_before_anything_runs() {
     let large = fs::File::create(scene.path("large.raw")).expect("made");
     large.write_all_at(&[1; 8192], memory).expect("written");
     large.write_all_at(&described(&json), memory + 8192).expect("written");
-    run(["build", "--force", &scene.arg("large.raw"), "-o", &scene.arg("large.hsi")]).ok();
+    run(["build", "--raw", &scene.arg("large.raw"), "-o", &scene.arg("large.hsi")]).ok();
     let ran = resume(&scene, &scene.arg("large.hsi"), &ASK);
     ran.fails(1, &["of memory, and this machine has", "to spare"]);
     scene.wait_until_clean();

@@ -179,7 +179,7 @@ fn with_description(scene: &Scene, change: impl Fn(&str) -> String) -> String {
     block[12..12 + json.len()].copy_from_slice(json.as_bytes());
     file.write_all_at(&block, at).expect("written");
     let output = scene.arg("changed.hsi");
-    run(["build", "--force", &scene.arg("saved.raw"), "-o", &output, "--codec", "lz4:0"]).ok();
+    run(["build", "--raw", &scene.arg("saved.raw"), "-o", &output, "--codec", "lz4:0"]).ok();
     output
 }
 
@@ -317,7 +317,7 @@ fn pages_that_the_disk_has_are_stored_once() {
     // The same guest, whole.
     let raw = scene.arg("saved.raw");
     run(["export", &scene.arg("saved.hsi"), "-o", &raw, "--format", "raw", "--base", &disk]).ok();
-    run(["build", "--force", &raw, "-o", &scene.arg("whole.hsi"), "--window", "16K"]).ok();
+    run(["build", "--raw", &raw, "-o", &scene.arg("whole.hsi"), "--window", "16K"]).ok();
     assert!(inspect("whole.hsi")["base_digest"].is_null());
     assert!(size("saved.hsi") < size("whole.hsi"), "{} of {}", size("saved.hsi"), size("whole.hsi"));
     run(["verify", &scene.arg("saved.hsi"), "--base", &disk, "--against", &raw]).ok();

@@ -246,7 +246,7 @@ fn a_user_records_optimises_and_repeats_a_start() {
     );
     user.run(&["optimize", &image, "-p", &profile, "-o", &fast]).ok();
     // So fast that all of it has come before the fastest machine has mounted and started anything.
-    let again = ["run", &fast, "--medium", "flat-1ms-400mbs", "--json", &summary];
+    let again = ["run", &fast, "--medium", "flat-1ms-400mbs", &format!("--json={summary}")];
     let ran = user.run(&[&again[..], &command].concat()).ok();
     assert_eq!(ran.stdout, recorded.stdout);
     let summary = fs::read(scene.path("out/s.json")).expect("written");

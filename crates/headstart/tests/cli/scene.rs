@@ -135,7 +135,7 @@ impl Scene {
     /// An image of a raw disk.
     pub(crate) fn image(&self, name: &str, blocks: usize, seed: u64) -> Vec<u8> {
         let disk = self.raw("disk.raw", blocks, seed);
-        run(["build", "--force", &self.arg("disk.raw"), "-o", &self.arg(name), "--codec", "zstd:1"]).ok();
+        run(["build", "--raw", &self.arg("disk.raw"), "-o", &self.arg(name), "--codec", "zstd:1"]).ok();
         disk
     }
 

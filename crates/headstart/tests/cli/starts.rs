@@ -92,7 +92,7 @@ fn the_limit_of_a_start_is_in_its_summary() {
     run(["optimize", &image, "-p", &profile, "-o", &fast]).ok();
     let limit = |image: &str, medium: &str| {
         let json = scene.arg("run.json");
-        let flags = ["run", image, "--emulate", medium, "--json", &json];
+        let flags = ["run", image, "--emulate", medium, &format!("--json={json}")];
         run(flags.into_iter().chain(command)).ok();
         let summary: serde_json::Value =
             serde_json::from_str(&fs::read_to_string(json).expect("a summary")).expect("JSON");
@@ -260,7 +260,7 @@ fn a_start_is_recorded_optimised_and_repeated() {
     run(["verify", &fast]).ok();
     let summary = scene.arg("summary.json");
     // So fast that all of it has come before the fastest machine has mounted and started anything.
-    let again = ["run", &fast, "--medium", "flat-1ms-400mbs", "--json", &summary];
+    let again = ["run", &fast, "--medium", "flat-1ms-400mbs", &format!("--json={summary}")];
     let ran = run(again.into_iter().chain(script)).ok();
     assert_eq!(ran.stdout, recorded.stdout);
     let summary: serde_json::Value =
@@ -282,6 +282,6 @@ fn a_summary_for_a_device_goes_into_it_and_does_not_replace_it() {
     let scene = Scene::new();
     let image = scene.root("root.hsi");
     std::os::unix::fs::symlink("/dev/null", scene.path("sink")).expect("a link");
-    run(["run", &image, "--json", &scene.arg("sink"), "--", "/bin/true"]).ok();
+    run(["run", &image, &format!("--json={}", scene.arg("sink")), "--", "/bin/true"]).ok();
     assert!(fs::symlink_metadata(scene.path("sink")).expect("still there").is_symlink());
 }

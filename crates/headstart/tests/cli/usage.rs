@@ -103,7 +103,7 @@ fn wrong_usage_is_two_and_says_what_is_right() {
     }
     run(["run", "x", "--no-such-flag"]).fails(2, &["unexpected argument '--no-such-flag'"]);
     run(["build", "x", "-o", "y", "--codec", "lz4:13"]).fails(2, &["13", "lz4", "0 to 12"]);
-    run(["export", "x", "-o", "y"]).fails(2, &["--format"]);
+    run(["export", "x", "-o", "y"]).fails(1, &["--format"]);
     run(["export", "x", "-o", "y", "--format", "vdi"]).fails(2, &["vdi", "raw", "cloop", "qcow2"]);
     run(["optimize", "x", "-o", "y"]).fails(2, &["--profile"]);
     run(["run", "x"]).fails(2, &["CMD"]);
@@ -213,8 +213,8 @@ fn files_that_are_something_else_are_refused() {
     }
     run(["verify", &folder]).fails(1, &["folder", "a directory"]);
     run(["build", &scene.arg("empty"), "-o", &scene.arg("out")]).fails(1, &["empty"]);
-    run(["build", "--force", &scene.arg("noise"), "-o", "/dev/null"]).fails(1, &["/dev/null", "device"]);
-    run(["build", "--force", &scene.arg("noise"), "-o", &scene.arg("gone/out")]).fails(1, &["gone/out"]);
+    run(["build", "--raw", &scene.arg("noise"), "-o", "/dev/null"]).fails(1, &["/dev/null", "device"]);
+    run(["build", "--raw", &scene.arg("noise"), "-o", &scene.arg("gone/out")]).fails(1, &["gone/out"]);
     run(["build", &folder, "-o", &scene.arg("out"), "--free", "17T"]).fails(1, &["17 TiB", "16 TiB"]);
     assert_eq!(scene.names(), ["empty", "folder", "noise"]);
 }

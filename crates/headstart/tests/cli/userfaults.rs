@@ -141,7 +141,7 @@ fn pages_come_from_the_base_too() {
     disk[3 * PAGE..9 * PAGE].fill(3);
     std::fs::write(scene.path("memory.raw"), &disk).expect("written");
     let (raw, memory, base) = (scene.arg("memory.raw"), scene.arg("memory.hsi"), scene.arg("base.hsi"));
-    run(["build", "--force", &raw, "-o", &memory, "--window", "16K", "--base", &base]).ok();
+    run(["build", "--raw", &raw, "-o", &memory, "--window", "16K", "--base", &base]).ok();
     let running = serve(&scene, &memory, &["--base", &base]);
     let vmm = Vmm::new(&scene.path("uffd"), disk.len());
     for (number, expected) in disk.chunks(PAGE).enumerate() {

@@ -46,13 +46,13 @@ fn what_is_no_disk_becomes_no_image() {
             run([command, &file, "-o", &out]).fails(1, &[&file, called, "not a raw disk"]);
             assert!(!scene.path("out.hsi").exists(), "{command} {file}");
         }
-        run(["build", &file, "-o", &out, "--force", "--codec", "store"]).ok();
+        run(["build", &file, "-o", &out, "--raw", "--codec", "store"]).ok();
         fs::remove_file(&out).expect("it was made");
     }
     // What is a disk needs no force, unless it was cut short.
     run(["build", &ext4(&scene, "disk.ext4", 8192), "-o", &out, "--codec", "store"]).ok();
     run(["build", &ext4(&scene, "cut.ext4", 8000), "-o", &out])
-        .fails(1, &["ext2/3/4", "8000 bytes", "--force"]);
+        .fails(1, &["ext2/3/4", "8000 bytes", "--raw"]);
 }
 
 #[test]

@@ -16,7 +16,7 @@ use crate::contender::Contender;
 use crate::disks::START as FILES;
 use crate::root::{COMMAND, READY};
 use crate::turns::{Rounds, Tally, take_turns};
-use hs_start::start::{self, Disk, Start};
+use hs_start::start::{self, CommandOutput, Disk, Start};
 use hs_start::summary::Summary;
 
 /// Seconds a repeat after which a contender is not started again.
@@ -90,7 +90,10 @@ pub(super) fn contenders(
             spec.disk = Disk::Directory { path };
         }
         // Ended when it is ready.
-        anyhow::Ok((Start { grace: Some(Duration::ZERO), show_output: false, ..spec }, contender.tally()))
+        anyhow::Ok((
+            Start { grace: Some(Duration::ZERO), output: CommandOutput::Nowhere, ..spec },
+            contender.tally(),
+        ))
     };
     CONTENDERS.iter().enumerate().map(start_of).collect()
 }
@@ -195,7 +198,7 @@ mod tests {
             ready_timeout: Duration::ZERO,
             grace: None,
             tell: false,
-            show_output: true,
+            output: CommandOutput::Stdout,
             watch: None,
             observe: false,
             processes: None,
