@@ -124,7 +124,7 @@ fn the_cache_is_filled_on_request_and_is_enough_then() {
     let again = run_remote(&scene, &["cache", "fill", &url, CACHE, "--json"]).ok().json();
     assert_eq!((again["fetched_bytes"].as_u64(), again["kept_bytes"].as_u64()), (Some(0), Some(fetched)));
     drop(nginx);
-    let export = ["export", &url, "-o", "out.raw", "--format", "raw", CACHE, "--offline"];
+    let export = ["export", &url, "-o", "out.raw", "--format", "raw", "--force", CACHE, "--offline"];
     run_remote(&scene, &export).ok();
     assert!(fs::read(scene.path("out.raw")).expect("exported") == disk);
     run_remote(&scene, &["verify", &url, CACHE, "--offline"]).ok();
@@ -151,7 +151,7 @@ fn a_full_disk_below_the_cache_is_no_error() {
     let script = "mount -t tmpfs -o size=1m none \"$1\" && head -c 300000 /dev/zero >\"$1/taken\" && shift && exec \"$0\" \"$@\"";
     let mut command = Command::new("unshare");
     command.args(["--mount", "sh", "-c", script, env!("CARGO_BIN_EXE_headstart"), &small]);
-    command.args(["export", &url, "-o", "out.raw", "--format", "raw", "--disk-cache", &small]);
+    command.args(["export", &url, "-o", "out.raw", "--format", "raw", "--force", "--disk-cache", &small]);
     for name in ["http_proxy", "https_proxy", "all_proxy"] {
         command.env_remove(name).env_remove(name.to_uppercase());
     }

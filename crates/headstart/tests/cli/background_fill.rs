@@ -36,7 +36,11 @@ fn mounted(scene: &Scene, address: &str) -> (String, Running) {
 
 /// The disk, out of the cache alone.
 fn offline(scene: &Scene, address: &str) -> Vec<u8> {
-    run_remote(scene, &["export", address, "-o", "out.raw", "--format", "raw", CACHE, "--offline"]).ok();
+    run_remote(
+        scene,
+        &["export", address, "-o", "out.raw", "--format", "raw", "--force", CACHE, "--offline"],
+    )
+    .ok();
     fs::read(scene.path("out.raw")).expect("exported")
 }
 

@@ -185,7 +185,7 @@ fn is_sent_and_read(
         run(scene, settings, &["push", "other.hsi", &address]).fails(1, &["another object", "--replace"]);
         let named = format!("{address}#{}", sent["image"].as_str().expect("a name"));
         let _ = fs::remove_file(scene.path("out.raw"));
-        let export = ["-vvv", "export", &named, "-o", "out.raw", "--format", "raw", CACHE];
+        let export = ["-vvv", "export", &named, "-o", "out.raw", "--format", "raw", "--force", CACHE];
         let ran = run(scene, settings, &export).ok();
         assert!(fs::read(scene.path("out.raw")).expect("exported") == disk);
         for word in [secret, "sig=", "Signature="] {

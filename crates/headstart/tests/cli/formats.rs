@@ -45,9 +45,9 @@ fn a_raw_export_is_the_disk_with_holes() {
     assert!(read(&scene, "raw") == disk);
     let allocated = fs::metadata(scene.path("raw")).expect("metadata").blocks() * 512;
     assert!(allocated < disk.len() as u64 * 9 / 10, "{allocated} of {}", disk.len());
-    // A file that was there is replaced, by all threads that one asks for.
+    // A file that was there is replaced where that is asked for, by as many threads as are asked for.
     fs::write(scene.path("raw"), "old").expect("written");
-    export(&scene, "raw", &["--threads", "5"]);
+    export(&scene, "raw", &["--threads", "5", "--force"]);
     assert!(read(&scene, "raw") == disk);
     assert_eq!(scene.names(), ["disk.hsi", "disk.raw", "raw"]);
 }

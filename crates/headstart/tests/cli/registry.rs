@@ -116,7 +116,10 @@ fn run_here(scene: &Scene, arguments: &[&str]) -> Ran {
 
 fn export(scene: &Scene, address: &str, extra: &[&str]) -> Ran {
     let _ = fs::remove_file(scene.path("out.raw"));
-    run_here(scene, &[&["export", address, "-o", "out.raw", "--format", "raw", CACHE], extra].concat())
+    run_here(
+        scene,
+        &[&["export", address, "-o", "out.raw", "--format", "raw", "--force", CACHE], extra].concat(),
+    )
 }
 
 #[test]

@@ -32,7 +32,8 @@ fn an_image_is_read_from_a_server_and_the_second_time_from_the_cache() {
     let url = format!("{}#{name}", nginx.url("a.hsi"));
     let export = |extra: &[&str]| {
         let _ = fs::remove_file(scene.path("out.raw"));
-        let arguments = [&["export", &url, "-o", "out.raw", "--format", "raw", CACHE], extra].concat();
+        let arguments =
+            [&["export", &url, "-o", "out.raw", "--format", "raw", "--force", CACHE], extra].concat();
         run_remote(&scene, &arguments)
     };
     export(&[]).ok();

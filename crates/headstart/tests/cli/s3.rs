@@ -95,7 +95,7 @@ impl Drop for Store {
     }
 }
 
-const EXPORT: [&str; 6] = ["export", "s3://images/dir/a.hsi", "-o", "out.raw", "--format", "raw"];
+const EXPORT: [&str; 7] = ["export", "s3://images/dir/a.hsi", "-o", "out.raw", "--format", "raw", "--force"];
 
 /// What s3s-fs keeps of uploads that were not ended: a note for each, and the parts.
 fn unfinished(scene: &Scene) -> usize {
