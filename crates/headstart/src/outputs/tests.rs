@@ -205,7 +205,7 @@ fn two_outputs_are_two_files() {
 #[test]
 fn a_link_is_followed() {
     let files = Files::new();
-    fs::write(files.path("target"), b"HSIMAGE\0".to_vec()).expect("written");
+    fs::write(files.path("target"), b"HSIMAGE\0").expect("written");
     symlink("target", files.path("link")).expect("linked");
     let matches = files.matches("build", &["--output", &files.path("link")]);
     let (_, matches) = innermost(&matches);

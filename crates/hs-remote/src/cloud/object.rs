@@ -139,7 +139,8 @@ mod tests {
             let text = said(&object_store::Error::Generic { store, source });
             assert!(text.contains(variable) && !text.contains("169.254"), "{text}");
         }
-        let error = located("s3://b/k", &[("AWS_EC2_METADATA_DISABLED", "true")]).expect_err("no login");
+        let error =
+            located("s3://b/k", &[("AWS_EC2_METADATA_DISABLED", "true")]).map(drop).expect_err("no login");
         assert!(error.to_string().contains("wants a login: set AWS_ACCESS_KEY_ID"), "{error}");
     }
 
