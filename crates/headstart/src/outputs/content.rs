@@ -44,8 +44,8 @@ impl Content {
         matches!(self, Self::Image | Self::Iso | Self::Disk(_) | Self::Key)
     }
 
-    /// Whether a file that begins with `start` has the same content, so that it may be replaced. An empty file
-    /// has nothing to lose.
+    /// Whether a file that begins with `start` has the same content, so that it may be replaced. An empty
+    /// file has nothing to lose.
     pub(super) fn is_same(self, start: &[u8]) -> bool {
         let kind = FileKind::of(start);
         let has = |words: &[u8]| start.windows(words.len()).any(|window| window == words);
