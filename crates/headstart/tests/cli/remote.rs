@@ -69,7 +69,7 @@ fn what_is_spoiled_in_the_cache_is_fetched_again() {
     let (disk, name) = published(&scene, "a.hsi", 300, 2);
     let nginx = Nginx::start(&scene, "");
     let url = format!("{}#{name}", nginx.url("a.hsi"));
-    let export = ["export", &url, "-o", "out.raw", "--format", "raw", CACHE];
+    let export = ["export", &url, "-o", "out.raw", "--format", "raw", "--force", CACHE];
     run_remote(&scene, &export).ok();
     let mut spoiled = 0;
     for folder in fs::read_dir(scene.path("cache/chunks")).expect("listed").flatten() {
