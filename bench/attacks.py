@@ -194,7 +194,7 @@ def measure(bench):
     run("prlimit", f"--pid={os.getpid()}", "--nofile=20000:20000")
     raw, image = scratch() / "disk.raw", scratch() / "a.hsi"
     raw.write_bytes(os.urandom(DISK_BYTES))
-    headstart("build", "--force", raw, "-o", image, "--codec", "zstd:1")
+    headstart("build", "--raw", raw, "-o", image, "--codec", "zstd:1")
     attacks = bench.chosen(ATTACKS)
     runs = bench.turns({name: partial(both, kind, attack, image) for name, (kind, attack, _) in attacks.items()},
                        say="{ratio:.3f} of its rate, {more_mib:.0f} MiB more")

@@ -180,7 +180,7 @@ fn a_profile_of_a_much_larger_disk_is_refused_by_its_header() {
         (scene.arg("cold.hsi"), scene.arg("hot.hsi"), scene.arg("disk.raw"), scene.arg("large.hsp"));
     let words = ["another disk", "it has 201 blocks, and this disk has 100", "50%", "--min-match"];
     run(["optimize", &cold, "-p", &large, "-o", &hot]).fails(1, &words);
-    run(["build", "--force", &raw, "-p", &large, "-o", &hot]).fails(1, &words);
+    run(["build", "--raw", &raw, "-p", &large, "-o", &hot]).fails(1, &words);
     run(["inspect", &large, "--layers", &cold]).fails(1, &["recorded on disk"]);
     run(["optimize", &cold, "-p", &large, "-o", &hot, "--min-match", "49"])
         .fails(1, &["not a usable profile"]);
