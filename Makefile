@@ -18,19 +18,26 @@ PROGRAM ?= $(TARGET)/release/headstart
 BINDIR ?= $(PREFIX)/bin
 SHAREDIR ?= $(PREFIX)/share
 MANDIR ?= $(SHAREDIR)/man
+DOCDIR ?= $(SHAREDIR)/doc/headstart
+SYSCONFDIR ?= /etc
 UNITDIR ?= $(PREFIX)/lib/systemd/system
 # What an initramfs is made of is looked for here alone, whatever PREFIX is.
 LIBDIR ?= /usr/lib
 INITRAMFSDIR ?= /usr/share/initramfs-tools
 DRACUTDIR ?= /usr/lib/dracut/modules.d
 UNITS = headstart@.service headstart-serve@.service
+EXAMPLES = mount.conf.example serve.conf.example
 SBINDIR ?= /sbin
 # The report page, and what it is built from.
 UI := report-ui/dist/report.html
 UI_SOURCES := $(wildcard report-ui/*.json report-ui/*.ts report-ui/*.html) $(shell find report-ui/src -type f)
+# npm writes it when all is there.
+UI_MODULES := report-ui/node_modules/.package-lock.json
 HELPERS := mount.headstart umount.fuse.headstart
 # Not below the target folder, where root would leave files that its owner cannot remove.
 DOCS = $(DESTDIR)$(SHAREDIR)/headstart-docs
+# Pages of docs/ are named by the place where they are installed.
+PLACED = sed 's|docs/\([A-Z\-]*\.md\)|$(DOCDIR)/&|g'
 
 # Cargo uses all cores itself, and two cargos would only wait for each other.
 .NOTPARALLEL:
@@ -54,24 +61,30 @@ setup-bench:
 	@scripts/setup.sh --for bench
 
 release: setup-build ## Build the program: target/release/headstart
-	$(CARGO) build --release $(LOCKED) -p headstart -p hs-live
+	@$(CARGO) build --release $(LOCKED) -p headstart -p hs-live || { \
+	    echo "The program is not built, see above: mend that, and run make release again" >&2; exit 1; }
+	@$(MAKE) -s --no-print-directory ui || \
+	    echo "The program is built, its report page is not (it needs npm, and a network once): later, make ui" >&2
 
 ui: $(UI) ## Build the page of `headstart report` (needs nodejs and npm)
 
 $(UI): $(UI_SOURCES)
-	cd report-ui && npm ci --no-audit --no-fund && npm run build
+	@$(MAKE) -s --no-print-directory $(UI_MODULES)
+	cd report-ui && npm run build
+
+$(UI_MODULES): report-ui/package-lock.json
+	cd report-ui && npm ci --no-audit --no-fund --prefer-offline --fetch-retry-maxtimeout=10000
 
 demo: setup-demo release ## Tell both stories on this machine: a program starts, a system boots, before and after
 	$(TARGET)/release/headstart demo --out $(DEMO_OUT)
 	@$(MAKE) --no-print-directory demo-report
 
-# Without nodejs, npm or what they download there is no page: then its data is kept.
+# Where the page could not be built, its data is kept.
 demo-report:
-	@if command -v npm >/dev/null && $(MAKE) --no-print-directory ui; then \
-	    file=$(DEMO_OUT)/report.html; \
+	@if [ -e $(UI) ]; then file=$(DEMO_OUT)/report.html; \
 	else \
 	    file=$(DEMO_OUT)/report.json; \
-	    echo "The report page cannot be built here (it needs nodejs and npm): its data goes to $$file" >&2; \
+	    echo "There is no report page (make ui): its data goes to $$file" >&2; \
 	fi; \
 	$(TARGET)/release/headstart report $(DEMO_OUT)/*.hsp $(DEMO_OUT)/demo.json -o $$file
 
@@ -106,29 +119,37 @@ fuzz: setup ## Fuzz each parser for FUZZ_SECONDS (600); needs cargo-fuzz and a n
 
 # Builds only if nothing was built: `make release && sudo make install` compiles nothing as root.
 # mount(8) looks for its helpers in /sbin, whatever PREFIX is.
-install: $(PROGRAM) ## Install program, man pages, completions, mount helper and unit (PREFIX=/usr/local, DESTDIR)
+install: $(PROGRAM) ## Install program, documentation, completions, mount helpers and units (PREFIX=/usr/local, DESTDIR)
 	install -D -m 755 $< $(DESTDIR)$(BINDIR)/headstart
 	install -D -m 755 $(dir $<)headstart-live $(DESTDIR)$(LIBDIR)/headstart/headstart-live
-	set -e; for file in hooks/headstart scripts/init-top/headstart scripts/headstart; do \
+	set -e; for file in hooks/headstart scripts/init-top/headstart; do \
 		install -D -m 755 dist/initramfs-tools/$$file $(DESTDIR)$(INITRAMFSDIR)/$$file; \
 	done
+	install -m 644 dist/initramfs-tools/scripts/headstart $(DESTDIR)$(INITRAMFSDIR)/scripts/headstart
 	install -d $(DESTDIR)$(DRACUTDIR)/90headstart
 	install -m 755 dist/dracut/90headstart/* $(DESTDIR)$(DRACUTDIR)/90headstart
 	rm -rf $(DOCS) && $< docs $(DOCS)
 	install -d $(DESTDIR)$(MANDIR)/man1 $(DESTDIR)$(MANDIR)/man8
-	install -m 644 $(DOCS)/*.1 $(DESTDIR)$(MANDIR)/man1
-	install -m 644 $(DOCS)/*.8 $(DESTDIR)$(MANDIR)/man8
+	set -e; for page in $(DOCS)/*.[18]; do \
+		$(PLACED) $$page | install -m 644 /dev/stdin $(DESTDIR)$(MANDIR)/man$${page##*.}/$${page##*/}; \
+	done
+	install -d $(DESTDIR)$(DOCDIR)/docs/decisions $(DESTDIR)$(DOCDIR)/docs/pictures
+	install -m 644 README.md CHANGELOG.md SECURITY.md $(DESTDIR)$(DOCDIR)
+	install -m 644 docs/*.md $(DESTDIR)$(DOCDIR)/docs
+	install -m 644 docs/decisions/* $(DESTDIR)$(DOCDIR)/docs/decisions
+	install -m 644 docs/pictures/* $(DESTDIR)$(DOCDIR)/docs/pictures
 	install -D -m 644 $(DOCS)/headstart.bash $(DESTDIR)$(SHAREDIR)/bash-completion/completions/headstart
 	install -D -m 644 $(DOCS)/_headstart $(DESTDIR)$(SHAREDIR)/zsh/site-functions/_headstart
 	install -D -m 644 $(DOCS)/headstart.fish $(DESTDIR)$(SHAREDIR)/fish/vendor_completions.d/headstart.fish
 	rm -rf $(DOCS)
 	if [ -e $(UI) ]; then install -D -m 644 $(UI) $(DESTDIR)$(SHAREDIR)/headstart/report.html; \
 	    else echo "The report page is not built (make ui), and not installed" >&2; fi
-	install -d $(DESTDIR)$(SBINDIR) $(DESTDIR)$(UNITDIR)
+	install -d $(DESTDIR)$(SBINDIR) $(DESTDIR)$(UNITDIR) $(DESTDIR)$(SYSCONFDIR)/headstart
+	install -m 644 $(addprefix dist/systemd/,$(EXAMPLES)) $(DESTDIR)$(SYSCONFDIR)/headstart
 	set -e; for helper in $(HELPERS); do ln -sfn $(BINDIR)/headstart $(DESTDIR)$(SBINDIR)/$$helper; done
 	set -e; for unit in $(UNITS); do \
-		sed 's|/usr/local/bin|$(BINDIR)|' dist/systemd/$$unit >$(DESTDIR)$(UNITDIR)/$$unit; \
-		chmod 644 $(DESTDIR)$(UNITDIR)/$$unit; \
+		$(PLACED) dist/systemd/$$unit | sed 's|/usr/local/bin|$(BINDIR)|' | \
+		    install -m 644 /dev/stdin $(DESTDIR)$(UNITDIR)/$$unit; \
 	done
 
 # For guests that are saved and resumed: docs/RESUME.md.
@@ -138,16 +159,21 @@ install-agent: ## Install the agent of resumed guests into the root at DESTDIR
 	    $(DESTDIR)/etc/systemd/system/headstart-resumed.service
 	install -D -m 644 dist/resume/60-headstart-resumed.rules $(DESTDIR)/etc/udev/rules.d/60-headstart-resumed.rules
 
-deb: release $(if $(shell command -v npm),ui) ## Make a Debian package of the program: target/debian/headstart_VERSION_ARCH.deb
+deb: release ## Make a Debian package of the program: target/debian/headstart_VERSION_ARCH.deb
 	@scripts/deb.sh $(PROGRAM) $(TARGET)/debian
 
 uninstall: ## Remove what install has installed
 	rm -f $(DESTDIR)$(BINDIR)/headstart $(addprefix $(DESTDIR)$(UNITDIR)/,$(UNITS))
 	rm -f $(DESTDIR)$(MANDIR)/man1/headstart.1 $(DESTDIR)$(MANDIR)/man1/headstart-*.1
-	rm -f $(DESTDIR)$(MANDIR)/man8/mount.headstart.8
+	rm -f $(addsuffix .8,$(addprefix $(DESTDIR)$(MANDIR)/man8/,$(HELPERS)))
+	rm -f $(addprefix $(DESTDIR)$(SYSCONFDIR)/headstart/,$(EXAMPLES))
+	[ ! -d $(DESTDIR)$(SYSCONFDIR)/headstart ] || \
+	    rmdir --ignore-fail-on-non-empty $(DESTDIR)$(SYSCONFDIR)/headstart
 	rm -f $(DESTDIR)$(SHAREDIR)/bash-completion/completions/headstart
 	rm -f $(DESTDIR)$(SHAREDIR)/zsh/site-functions/_headstart
 	rm -f $(DESTDIR)$(SHAREDIR)/fish/vendor_completions.d/headstart.fish
+	rm -rf $(addprefix $(DESTDIR)$(DOCDIR)/,docs README.md CHANGELOG.md SECURITY.md)
+	[ ! -d $(DESTDIR)$(DOCDIR) ] || rmdir --ignore-fail-on-non-empty $(DESTDIR)$(DOCDIR)
 	rm -rf $(DESTDIR)$(SHAREDIR)/headstart $(DESTDIR)$(LIBDIR)/headstart $(DESTDIR)$(DRACUTDIR)/90headstart
 	rm -f $(DESTDIR)$(INITRAMFSDIR)/hooks/headstart $(DESTDIR)$(INITRAMFSDIR)/scripts/init-top/headstart
 	rm -f $(DESTDIR)$(INITRAMFSDIR)/scripts/headstart

@@ -4,7 +4,8 @@
 #   scripts/setup.sh [--for build|demo|test|bench] [--yes] [--check]
 #
 #   --for     what it is for; each has what the one before it has:
-#               build   compiling the program (`make release`, `make install`, `make deb`)
+#               build   compiling the program (`make release`, `make install`, `make deb`), and its report page,
+#                       without which it is built where nodejs and npm are not wanted or cannot be had
 #               demo    `make demo`
 #               test    `make test`; this when --for is not given
 #               bench   `make bench`
@@ -32,14 +33,14 @@ build make                runs the targets of the Makefile
 build gcc                 compiles the zstd and BLAKE3 sources inside their crates, and links
 build libc6-dev           the C headers and start files that gcc needs
 build ca-certificates     lets cargo and apt check who they download from
+page  nodejs              builds the report page; 18 or newer
+page  npm                 fetches what that page is made of, and builds it
 demo  e2fsprogs           mkfs.ext4 makes the disk of an image from a directory; the tests run e2fsck
 demo  util-linux          mount, umount, unshare and losetup: the demo makes its roots in namespaces
 demo  squashfs-tools      mksquashfs makes the squashfs that the demo compares with
 demo  mmdebstrap          makes the Debian roots that the demo starts a program from and boots
 demo  user-mode-linux     linux.uml is the guest that 'headstart boot', its tests and the demo boot images in
 demo  uidmap              lets mmdebstrap make that root without being root
-demo  nodejs              builds the report page that the demo ends with; 18 or newer
-demo  npm                 fetches what that page is made of, and builds it
 demo  gpg                 lets mmdebstrap find the key that signs the Debian archive
 test  chromium            the browser in which the tests open the report page
 test  xfsprogs            mkfs.xfs: the tests let a file fill itself on XFS
@@ -82,15 +83,21 @@ LIST
     fi
 }
 
-# Those that the purpose needs: name and reason.
-packages() {
+# What the purpose needs, and what it can do without.
+choose_groups() {
+    optional=none
     case $purpose in
-    build) wanted='build' ;;
-    demo) wanted='build|demo' ;;
-    test) wanted='build|demo|test' ;;
-    bench) wanted='build|demo|test|bench' ;;
+    build) needed='build' optional='page' ;;
+    demo) needed='build|demo' optional='page' ;;
+    test) needed='build|page|demo|test' ;;
+    bench) needed='build|page|demo|test|bench' ;;
+    *) echo "setup: --for is one of build, demo, test and bench, not '$purpose'" >&2; exit 2 ;;
     esac
-    all_packages | sed -nE "s/^($wanted) +//p"
+}
+
+# packages GROUPS: those in them, name and reason.
+packages() {
+    all_packages | sed -nE "s/^($1) +//p"
 }
 
 # Programs of the tests that Debian does not package: name, version and why. Newer versions serve as well.
@@ -112,17 +119,15 @@ main() {
         esac
         shift
     done
-    case $purpose in
-    build | demo | test | bench) ;;
-    *) echo "setup: --for is one of build, demo, test and bench, not '$purpose'" >&2; exit 2 ;;
-    esac
+    choose_groups
     distribution=$(. /etc/os-release 2>/dev/null && echo "${ID:-unknown}" || echo unknown)
 
     if ! command -v dpkg-query >/dev/null 2>&1; then
         foreign_system
         return
     fi
-    missing=$(missing_packages)
+    missing=$(missing_packages "$needed")
+    page=$(missing_packages "$optional")
     need_rust=false
     find_cargo "$root" >/dev/null || need_rust=true
     need_components=false
@@ -133,12 +138,30 @@ main() {
     case $purpose in
     test | bench) need_programs=$(missing_programs) ;;
     esac
-    if [ -z "$missing$need_programs" ] && ! $need_rust && ! $need_components; then
-        return
-    fi
+    needs_more=true
+    if [ -z "$missing$need_programs" ] && ! $need_rust && ! $need_components; then needs_more=false; fi
+    if ! $needs_more && [ -z "$page" ]; then return; fi
     say_plan
     if $check; then exit 1; fi
-    ask
+    if ! agreed; then
+        if $needs_more; then echo "setup: nothing was installed" >&2; exit 1; fi
+        without_page "as you wish"
+        return
+    fi
+    if $needs_more; then install_all; fi
+    if [ -n "$page" ]; then (pauses=0; install_page) || without_page "and cannot be installed"; fi
+}
+
+without_page() {
+    echo "setup: nodejs and npm are not there, $1: the program is built without its report page" >&2
+}
+
+install_page() {
+    # shellcheck disable=SC2086 # one word a package is meant
+    become_root && hold_services && apt_get update -q && install $page
+}
+
+install_all() {
     if [ -n "$missing" ] || $need_rust || $need_components; then
         become_root
         hold_services
@@ -155,7 +178,7 @@ main() {
 # On a system without dpkg nothing is installed: Rust and the tools must be there already.
 foreign_system() {
     echo "setup: this is not Debian or Ubuntu, so nothing is installed. These are needed:" >&2
-    packages | sed 's/^/  /' >&2
+    packages "$needed|$optional" | sed 's/^/  /' >&2
     find_cargo "$root" >/dev/null || fail_without_rust
 }
 
@@ -170,7 +193,7 @@ is_installed() {
 }
 
 missing_packages() {
-    names=$(packages | cut -d ' ' -f 1)
+    names=$(packages "$1" | cut -d ' ' -f 1)
     # shellcheck disable=SC2086 # one word a package is meant
     installed=$(installed_of $names)
     for name in $names; do
@@ -228,8 +251,8 @@ install_program() {
 
 say_plan() {
     echo "For 'make $(target_of "$purpose")' headstart needs:"
-    packages | while read -r name why; do
-        case " $missing " in *" $name "*) printf '  %-24s %s\n' "$name" "$why" ;; esac
+    packages "$needed|$optional" | while read -r name why; do
+        case " $missing $page " in *" $name "*) printf '  %-24s %s\n' "$name" "$why" ;; esac
     done
     if $need_rust; then
         printf '  %-24s %s\n' "cargo and rustc" "Rust $minimum or newer builds everything; from Debian's or"
@@ -278,13 +301,14 @@ is_ci() {
     [ -n "${CI:-}" ] && [ "$CI" != false ]
 }
 
-ask() {
+# Asks on a person's terminal.
+agreed() {
     if $yes || is_ci || ! [ -t 0 ]; then return; fi
     printf 'Install these now? [Y/n] '
     read -r answer || answer=n
     case $answer in
     '' | y* | Y*) ;;
-    *) echo "setup: nothing was installed" >&2; exit 1 ;;
+    *) return 1 ;;
     esac
 }
 
@@ -307,7 +331,7 @@ may_pass() {
 apt_get() {
     # What apt prints while it works is long and matters only when it fails.
     log=$(mktemp)
-    for pause in 5 20 60 0; do
+    for pause in ${pauses:-5 20 60 0}; do
         if $sudo env DEBIAN_FRONTEND=noninteractive apt-get -o DPkg::Lock::Timeout=300 "$@" >"$log" 2>&1; then
             rm -f "$log"
             return

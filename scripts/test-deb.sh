@@ -1,10 +1,10 @@
 #!/bin/sh
-# Installs the package in clean roots of Debian 12 and 13, starts a program from an image there, and purges it
-# again.
+# Looks at the package with lintian, installs it in clean roots of Debian 12 and 13, starts a program from an
+# image there, and purges it again.
 #
 #   scripts/test-deb.sh PACKAGE [SUITE]...     the suites: bookworm and trixie when none is given
 #
-# Needs root, /dev/fuse, mmdebstrap and a mirror of Debian. The roots are made once and kept in
+# Needs root, /dev/fuse, lintian, mmdebstrap and a mirror of Debian. The roots are made once and kept in
 # /var/cache/headstart/deb-roots (or HEADSTART_DEB_ROOTS); each test has a throw-away layer over one.
 # Everything is mounted in a namespace of its own, so nothing is left, however this ends.
 set -eu
@@ -41,6 +41,9 @@ test -e /usr/share/man/man1/headstart.1.gz
 test -x /sbin/mount.headstart
 test -e /usr/lib/systemd/system/headstart@.service
 test -e /usr/share/headstart/report.html
+test -e /usr/share/doc/headstart/docs/GUESTS.md
+headstart iso --help | grep -q /usr/share/doc/headstart/docs/LIVE.md
+test -e /etc/headstart/mount.conf.example
 test "$(stat -c %s "$(command -v headstart)")" -lt 40000000
 headstart doctor
 mkdir -p /tmp/root/bin /tmp/root/proc /tmp/root/dev /tmp/root/tmp
@@ -50,12 +53,22 @@ headstart profile /tmp/root.hsi -o /tmp/start.hsp --run-after-ready 0 -- /bin/bu
 headstart optimize /tmp/root.hsi --profile /tmp/start.hsp -o /tmp/fast.hsi
 test "$(headstart run /tmp/fast.hsi -- /bin/busybox echo started)" = started
 headstart verify /tmp/fast.hsi
-mkdir -p /var/cache/headstart /var/lib/headstart
-dpkg --purge headstart
-for gone in /usr/bin/headstart /sbin/mount.headstart /usr/lib/systemd/system/headstart@.service \
-    /usr/share/man/man1/headstart.1.gz /usr/share/doc/headstart /usr/share/headstart /var/cache/headstart /var/lib/headstart; do
-    test ! -e "$gone"
+# A service was enabled and has run; systemd is played by a script that notes what it is asked for.
+wants=/etc/systemd/system/multi-user.target.wants
+mkdir -p /run/systemd/system "$wants"
+printf '#!/bin/sh\necho "$*" >>/asked\n' >/usr/bin/systemctl
+chmod 755 /usr/bin/systemctl
+ln -s /usr/lib/systemd/system/headstart-serve@.service "$wants/headstart-serve@class.service"
+for folder in cache/headstart-serve cache/private/headstart-serve lib/headstart lib/private/headstart-serve \
+    log/private/headstart; do
+    mkdir -p "/var/$folder/class"
 done
+ln -s private/headstart /var/log/headstart
+dpkg --force-unsafe-io -i /package.deb
+if grep -q stop /asked; then exit 1; fi
+dpkg --purge headstart
+grep -qxF 'stop headstart@*.service headstart-serve@*.service' /asked
+test -z "$(find / -xdev -name '*headstart*' -not -path '/tmp/*' -not -path '/proc/*')"
 test -z "$(dpkg -L headstart 2>/dev/null)"
 TEXT
 }
@@ -81,7 +94,7 @@ try() {
         exec env -i PATH=/usr/sbin:/usr/bin:/sbin:/bin HOME=/root DEBIAN_FRONTEND=noninteractive \
             chroot "$layer/root" sh /steps.sh
     ' sh "$roots/$1" "$package" "$log.sh" >"$log" 2>&1; then
-        echo "test-deb: $1: installed, doctor, start, purged: ok"
+        echo "test-deb: $1: installed, doctor, start, installed again, purged: ok"
         rm -f "$log" "$log.sh"
         return
     fi
@@ -91,6 +104,10 @@ try() {
     return 1
 }
 
+if ! lintian --allow-root --fail-on error,warning --tag-display-limit 0 "$package"; then
+    echo "test-deb: lintian: FAILED, see above (or it is not installed: apt install lintian)" >&2
+    exit 1
+fi
 for suite; do
     make_root "$suite"
     try "$suite"

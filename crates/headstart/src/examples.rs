@@ -1,6 +1,7 @@
 //! The definition of all commands, with examples for the end of every command's help and man page.
 
 use clap::{Command, CommandFactory};
+use hs_output::installed::with_pages;
 
 use crate::cli::{Cli, groups};
 use crate::outputs;
@@ -257,6 +258,10 @@ fn with_examples(command: Command, group: &str) -> Command {
 }
 
 fn with_own_examples(command: Command, path: &str) -> Command {
+    let command = match command.get_long_about().map(ToString::to_string) {
+        Some(text) => command.long_about(with_pages(&text)),
+        None => command,
+    };
     match of(path) {
         Some(lines) => {
             let few = &lines[..lines.len().min(SHORT_EXAMPLES)];

@@ -4,7 +4,7 @@ use hs_fill::{FillError, probe};
 
 use crate::{Check, CheckState};
 
-const NAME: &str = "fanotify pre-content events";
+pub(crate) const NAME: &str = "fanotify pre-content events";
 const NEEDED_FOR: &str = "attach: a file that fills itself before it is read";
 
 pub(crate) fn checks() -> Vec<Check> {
@@ -18,7 +18,8 @@ fn judge(outcome: Result<(), FillError>) -> Check {
         Err(FillError::FileSystem { .. }) => {
             Check::ok(NAME, "in this kernel; not on the file system of temporary files", NEEDED_FOR)
         }
-        Err(FillError::NeedsRoot) => Check::ok(NAME, "not for users", NEEDED_FOR),
+        Err(FillError::NeedsRoot) => Check::ok(NAME, "not for users", NEEDED_FOR)
+            .but(CheckState::Missing, "run as root (`sudo headstart doctor` tries it)"),
         Err(error @ FillError::KernelLacksEvents { .. }) => {
             Check::ok(NAME, format!("failed: {error}"), NEEDED_FOR)
                 .but(CheckState::Missing, "with Linux 6.14 or newer; until then, use mount, serve or export")
@@ -38,7 +39,8 @@ mod tests {
         let check = judge(Err(FillError::KernelLacksEvents { source }));
         assert_eq!(check.state, CheckState::Missing);
         assert!(check.advice.contains("6.14"));
-        assert_eq!(judge(Err(FillError::NeedsRoot)).state, CheckState::Ok);
+        let check = judge(Err(FillError::NeedsRoot));
+        assert!(check.state == CheckState::Missing && check.advice.contains("root"), "{check:?}");
         assert_eq!(judge(Err(FillError::FileSystem { path: "/tmp".into(), kind: 1 })).state, CheckState::Ok);
     }
 }

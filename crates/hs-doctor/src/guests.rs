@@ -11,7 +11,7 @@ use hs_start::boot;
 const UML_USE: &str = "boot, demo: runs guests without virtualisation";
 const QEMU_USE: &str = "boot --vmm qemu; boot where User-mode Linux runs no guest";
 const KVM_USE: &str = "boot by QEMU: at the speed of this processor";
-const CHOICE: &str = "guests of boot";
+pub(crate) const CHOICE: &str = "User-mode Linux or QEMU";
 const CHOICE_USE: &str = "boot, demo: what --vmm auto uses";
 
 /// What one of them came to: what was found, or why it cannot be used.
@@ -21,9 +21,7 @@ type Tried = Result<String, String>;
 pub(crate) fn checks(user: User) -> Vec<Check> {
     if !user.is_root() {
         let check = Check::ok(CHOICE, "not tried", CHOICE_USE);
-        return vec![
-            check.but(CheckState::Degraded, "guests need root: run doctor as root to have them tried"),
-        ];
+        return vec![check.but(CheckState::Missing, "run as root (`sudo headstart doctor` tries it)")];
     }
     let tried = std::thread::scope(|scope| {
         let tries = scope.spawn(|| {

@@ -6,7 +6,10 @@
 use std::io::Write;
 
 use anyhow::Context;
+use hs_output::installed::with_pages;
 use serde::Serialize;
+
+use crate::uses::Use;
 
 mod filesystems;
 mod filling;
@@ -20,6 +23,7 @@ mod page_cache;
 mod table;
 mod tools;
 mod trial;
+mod uses;
 
 /// How well one thing that headstart uses works here.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
@@ -81,6 +85,7 @@ impl Check {
 struct Report<'a> {
     main_path_works: bool,
     checks: &'a [Check],
+    uses: &'a [Use],
 }
 
 /// Examines this machine and prints what was found, as a table or as one JSON object.
@@ -98,10 +103,11 @@ pub fn run(json: bool, quiet: bool) -> anyhow::Result<bool> {
     if quiet && works && !json {
         return Ok(true);
     }
+    let uses = uses::of(&checks);
     let text = if json {
-        serde_json::to_string_pretty(&Report { main_path_works: works, checks: &checks })? + "\n"
+        serde_json::to_string_pretty(&Report { main_path_works: works, checks: &checks, uses: &uses })? + "\n"
     } else {
-        table::render(&checks, works)
+        table::render(&checks, &uses)
     };
     match std::io::stdout().lock().write_all(text.as_bytes()) {
         Err(error) if error.kind() != std::io::ErrorKind::BrokenPipe => {
@@ -123,6 +129,9 @@ fn examine() -> Vec<Check> {
     checks.extend(machine::checks());
     checks.extend(tools::checks(user));
     checks.extend(guests::checks(user));
+    for check in &mut checks {
+        check.advice = with_pages(&check.advice);
+    }
     checks
 }
 
@@ -153,13 +162,25 @@ mod tests {
         names.sort_unstable();
         names.dedup();
         assert_eq!(names.len(), checks.len(), "two checks have one name");
+        for name in uses::names() {
+            assert!(names.contains(&name), "no check is called {name}");
+        }
     }
 
     #[test]
     fn the_report_has_the_documented_keys() {
         let checks = [Check::ok("cores", "2", "all").but(CheckState::Degraded, "more cores")];
-        let report = serde_json::to_value(Report { main_path_works: true, checks: &checks }).unwrap();
+        let report =
+            serde_json::to_value(Report { main_path_works: true, checks: &checks, uses: &uses::of(&checks) })
+                .unwrap();
         assert_eq!(report["main_path_works"], true);
+        assert_eq!(
+            report["uses"][0],
+            serde_json::json!({
+                "name": "start a program", "command": "run", "state": "degraded",
+                "says": "works slower: cores: more cores",
+            })
+        );
         assert_eq!(
             report["checks"][0],
             serde_json::json!({

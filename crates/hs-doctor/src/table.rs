@@ -1,16 +1,17 @@
-//! The result as a person reads it: a table, then what to do.
+//! The result as a person reads it: a table, what to do, and what that comes to for each thing to do.
 
 use std::fmt::Write;
 
 use comfy_table::{ContentArrangement, Table, TableComponent, presets};
 
+use crate::uses::{self, Use};
 use crate::{Check, CheckState};
 
 /// Columns of the table on a terminal of unknown width.
 const WIDTH: u16 = 110;
 
 /// The whole text, ending in a line break.
-pub(crate) fn render(checks: &[Check], main_path_works: bool) -> String {
+pub(crate) fn render(checks: &[Check], uses: &[Use]) -> String {
     let mut table = Table::new();
     table.load_preset(presets::UTF8_HORIZONTAL_ONLY);
     for line in [TableComponent::HorizontalLines, TableComponent::MiddleIntersections] {
@@ -31,12 +32,7 @@ pub(crate) fn render(checks: &[Check], main_path_works: bool) -> String {
         }
     }
     text.push('\n');
-    text.push_str(if main_path_works {
-        "build, run, profile and optimize work on this machine.\n"
-    } else {
-        "build, run, profile or optimize do not work on this machine: see what is MISSING above.\n"
-    });
-    text
+    text + &uses::lines(uses)
 }
 
 /// Capitals mark what stops the main path, so that it is found without colour.
@@ -61,9 +57,10 @@ mod tests {
                 .but(CheckState::Missing, "install it")
                 .on_main_path(true),
         ];
-        let text = render(&checks, false);
+        let text = render(&checks, &uses::of(&checks));
         assert!(text.contains("MISSING") && text.contains("  mkfs.ext4: install it\n"), "{text}");
-        assert!(text.ends_with("see what is MISSING above.\n"));
-        assert!(!render(&checks[..1], true).contains("What to do"));
+        assert!(text.contains("\n\nstart a program  run     needs mkfs.ext4: install it\n"), "{text}");
+        assert!(text.ends_with("see a report     report  works\n"), "{text}");
+        assert!(!render(&checks[..1], &[]).contains("What to do"));
     }
 }

@@ -1,10 +1,18 @@
 //! Programs that headstart runs, and the Debian packages they come from.
 
+use std::io;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 
+use hs_iso::Lack;
+use hs_output::report_page::{self, HOW_TO_BUILD};
+
 use crate::namespaces::User;
 use crate::{Check, CheckState};
+
+/// Names of checks.
+pub(crate) const ISO: &str = "tools of iso";
+pub(crate) const PAGE: &str = "report page";
 
 struct Tool {
     program: &'static str,
@@ -60,20 +68,6 @@ const TOOLS: &[Tool] = &[
         needed_for: "demo: makes the squashfs that it compares with",
         main_path: MainPath::Nobody,
     },
-    Tool {
-        program: "extract_compressed_fs",
-        package: "cloop-utils",
-        version_flag: "-h",
-        needed_for: "tests of import and export: another program's word on cloop files",
-        main_path: MainPath::Nobody,
-    },
-    Tool {
-        program: "qemu-img",
-        package: "qemu-utils",
-        version_flag: "--version",
-        needed_for: "tests of export: reads and checks cloop and qcow2 files",
-        main_path: MainPath::Nobody,
-    },
 ];
 
 pub(crate) fn checks(user: User) -> Vec<Check> {
@@ -81,7 +75,29 @@ pub(crate) fn checks(user: User) -> Vec<Check> {
     let mut folders: Vec<PathBuf> = std::env::split_paths(&path).collect();
     // A user's PATH often lacks the folders where mkfs lives.
     folders.extend(["/usr/local/sbin", "/usr/sbin", "/sbin"].map(PathBuf::from));
-    TOOLS.iter().map(|tool| judge(tool, &folders, user.is_root())).collect()
+    let mut checks: Vec<Check> = TOOLS.iter().map(|tool| judge(tool, &folders, user.is_root())).collect();
+    checks.push(judge_iso(Lack::here()));
+    checks.push(judge_page(report_page::built()));
+    checks
+}
+
+fn judge_iso(lack: Option<Lack>) -> Check {
+    let needed_for = "iso: makes the file system, the boot loaders and the medium";
+    match lack {
+        None => Check::ok(ISO, "all found", needed_for),
+        Some(Lack { names, packages }) => Check::ok(ISO, format!("not found: {names}"), needed_for)
+            .but(CheckState::Missing, format!("apt install {packages}")),
+    }
+}
+
+fn judge_page(found: io::Result<Option<PathBuf>>) -> Check {
+    let needed_for = "report, --ui, demo: the page that shows starts";
+    match found {
+        Ok(Some(file)) => Check::ok(PAGE, file.display().to_string(), needed_for),
+        Ok(None) => Check::ok(PAGE, "not built", needed_for).but(CheckState::Missing, HOW_TO_BUILD),
+        Err(error) => Check::ok(PAGE, format!("not looked for: {error}"), needed_for)
+            .but(CheckState::Missing, "mount /proc: it says where this program lies"),
+    }
 }
 
 fn judge(tool: &Tool, folders: &[PathBuf], is_root: bool) -> Check {

@@ -85,18 +85,31 @@ pub(crate) struct Loaders {
     pub(crate) is_signed: bool,
 }
 
+/// Whether this machine has a boot loader for any firmware.
+pub(crate) fn is_there() -> bool {
+    has_bios() || has_signed() || Path::new(UEFI).is_dir()
+}
+
+fn has_bios() -> bool {
+    Path::new(BIOS).join("cdboot.img").is_file()
+}
+
+fn has_signed() -> bool {
+    [SHIM, SIGNED_GRUB].iter().all(|file| Path::new(file).is_file())
+}
+
 /// Puts the boot loaders that this machine has into a tree, and what is not in it into `scratch`.
 pub(crate) fn install(tree: &Path, scratch: &Path, menu: &Menu<'_>) -> anyhow::Result<Loaders> {
     let folder = tree.join(FOLDER);
     std::fs::create_dir_all(&folder).context("make the boot loader's folder")?;
     std::fs::write(folder.join("grub.cfg"), configuration(menu)).context("write grub.cfg")?;
     let mut loaders = Loaders::default();
-    if Path::new(BIOS).join("cdboot.img").is_file() {
+    if has_bios() {
         bios(&folder)?;
         loaders.bios = Some("boot/grub/bios.img");
         loaders.hybrid = Some(Path::new(BIOS).join("boot_hybrid.img")).filter(|file| file.is_file());
     }
-    if [SHIM, SIGNED_GRUB].iter().all(|file| Path::new(file).is_file()) {
+    if has_signed() {
         let signed = [("BOOTX64.EFI", SHIM), ("grubx64.efi", SIGNED_GRUB), ("mmx64.efi", MOK_MANAGER)];
         let present = signed.into_iter().filter(|(_, file)| Path::new(file).is_file());
         let files: Vec<(&str, PathBuf)> = present.map(|(name, file)| (name, file.into())).collect();
@@ -109,12 +122,6 @@ pub(crate) fn install(tree: &Path, scratch: &Path, menu: &Menu<'_>) -> anyhow::R
         let grub = scratch.join("BOOTX64.EFI");
         image(UEFI, "x86_64-efi", &UEFI_MODULES, scratch, &grub)?;
         loaders.uefi = Some(fat(scratch, &[("BOOTX64.EFI", grub)])?);
-    }
-    if loaders.bios.is_none() && loaders.uefi.is_none() {
-        anyhow::bail!(
-            "no boot loader is installed: grub-pc-bin has one for BIOS, grub-efi-amd64-bin one for UEFI \
-             (shim-signed and grub-efi-amd64-signed where Secure Boot is on)"
-        );
     }
     Ok(loaders)
 }

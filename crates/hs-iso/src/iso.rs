@@ -6,6 +6,7 @@ use anyhow::{Context, bail};
 use hs_build::BuildOptions;
 use hs_build::source::{Source, SourceOptions};
 use hs_live::words::IMAGE_PATH;
+use hs_output::installed::with_pages;
 use hs_output::show::Bar;
 use hs_start::image::ImageSource;
 use hs_start::open::open_image;
@@ -16,8 +17,7 @@ use crate::boot_loader::{self, Loaders, Menu};
 use crate::disc::{Disc, DiscPlace};
 use crate::initrd::InitrdKind;
 use crate::system::{System, SystemPlace, kernel_path};
-use crate::tools::{MCOPY, MKFS_FAT, XORRISO};
-use crate::{initrd, medium};
+use crate::{initrd, medium, tools};
 
 /// What ISO 9660 has room for.
 const MOST_LABEL_CHARACTERS: usize = 32;
@@ -83,8 +83,8 @@ pub struct Made {
 /// # Errors
 /// When a tool or a part of the system is missing, or one fails; the output is whole or not there.
 pub fn make(spec: &IsoSpec, quiet: bool) -> anyhow::Result<Made> {
+    tools::check(directory(&spec.source).is_some())?;
     check_label(&spec.label)?;
-    [XORRISO, MKFS_FAT, MCOPY].into_iter().try_for_each(crate::tools::Tool::check)?;
     let folder =
         spec.output.parent().filter(|parent| !parent.as_os_str().is_empty()).unwrap_or(Path::new("."));
     let work = tempfile::Builder::new().prefix(".headstart-iso-").tempdir_in(folder);
@@ -218,9 +218,11 @@ fn place_image(spec: &IsoSpec, image: &Path, bar: &Bar) -> anyhow::Result<()> {
         hs_build::build(&source, image, &BuildOptions::default(), &|step| progress::of_image(bar, step))?;
         return Ok(());
     }
-    let file = spec.source.file().context(
-        "an image at an address: download it first, or boot from the address itself (docs/NETBOOT.md)",
-    )?;
+    let file = spec.source.file().with_context(|| {
+        with_pages(
+            "an image at an address: download it first, or boot from the address itself (docs/NETBOOT.md)",
+        )
+    })?;
     // Opening it tells a file that is none.
     if open_image(&spec.source)?.superblock().base.is_some() {
         bail!("{}: some of its blocks lie on another disk, which the medium would not have", file.display());

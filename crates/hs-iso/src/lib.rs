@@ -22,3 +22,4 @@ mod tools;
 pub use disc::{Disc, DiscPlace};
 pub use initrd::{Generator, InitrdKind};
 pub use iso::{IsoSpec, Made, make};
+pub use tools::Lack;

@@ -1,9 +1,12 @@
 //! Foreign programs that make parts of a medium.
 
 use std::ffi::OsStr;
+use std::path::PathBuf;
 use std::process::{Command, Stdio};
 
 use anyhow::{Context, bail};
+
+use crate::boot_loader;
 
 /// How much of what a program that failed has said is shown.
 const MOST_LINES: usize = 12;
@@ -20,19 +23,56 @@ pub(crate) const GRUB: Tool = Tool { name: "grub-mkimage", package: "grub-common
 pub(crate) const MKFS_FAT: Tool = Tool { name: "mkfs.vfat", package: "dosfstools" };
 pub(crate) const MCOPY: Tool = Tool { name: "mcopy", package: "mtools" };
 pub(crate) const MMD: Tool = Tool { name: "mmd", package: "mtools" };
+const BOOT_LOADER: Tool = Tool { name: "a boot loader", package: "grub-pc-bin grub-efi-amd64-bin" };
+
+/// What makes the disk of an image from a directory.
+const MKFS_EXT4: Tool = Tool { name: "mkfs.ext4", package: "e2fsprogs" };
+
+/// What this machine lacks to make a medium.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Lack {
+    /// Names of programs, for a person.
+    pub names: String,
+    /// The packages that have them, as words for apt.
+    pub packages: String,
+}
+
+impl Lack {
+    /// What is missing of the tools that every medium is made with.
+    #[must_use]
+    pub fn here() -> Option<Self> {
+        Self::of(&[XORRISO, GRUB, MKFS_FAT, MCOPY, MMD], boot_loader::is_there())
+    }
+
+    fn of(tools: &[Tool], has_boot_loader: bool) -> Option<Self> {
+        let mut missing: Vec<Tool> = tools.iter().copied().filter(|tool| tool.find().is_none()).collect();
+        missing.extend((!has_boot_loader).then_some(BOOT_LOADER));
+        let names: Vec<&str> = missing.iter().map(|tool| tool.name).collect();
+        let mut packages: Vec<&str> = missing.iter().map(|tool| tool.package).collect();
+        packages.dedup();
+        let lack = Self { names: names.join(", "), packages: packages.join(" ") };
+        (!missing.is_empty()).then_some(lack)
+    }
+}
+
+/// Fails when tools are missing, and names them all.
+pub(crate) fn check(is_from_directory: bool) -> anyhow::Result<()> {
+    let disk = if is_from_directory { Lack::of(&[MKFS_EXT4], true) } else { None };
+    let lacks: Vec<Lack> = disk.into_iter().chain(Lack::here()).collect();
+    if lacks.is_empty() {
+        return Ok(());
+    }
+    let joined = |part: fn(&Lack) -> &str, by: &str| lacks.iter().map(part).collect::<Vec<_>>().join(by);
+    let (names, packages) = (joined(|lack| &lack.names, ", "), joined(|lack| &lack.packages, " "));
+    bail!("a medium needs {names}, not found here: apt install {packages}")
+}
 
 impl Tool {
     /// A command of it, with its arguments.
     pub(crate) fn run<S: AsRef<OsStr>>(self, arguments: impl IntoIterator<Item = S>) -> anyhow::Result<()> {
-        let mut command = Command::new(self.name);
-        command.args(arguments).stdin(Stdio::null());
-        let output = match command.output() {
-            Ok(output) => output,
-            Err(error) if error.kind() == std::io::ErrorKind::NotFound => {
-                bail!("{} is missing: install the package {}", self.name, self.package)
-            }
-            Err(error) => return Err(error).context(format!("start {}", self.name)),
-        };
+        let program = self.find().unwrap_or_else(|| self.name.into());
+        let output = Command::new(program).args(arguments).stdin(Stdio::null()).output();
+        let output = output.with_context(|| format!("start {}", self.name))?;
         if output.status.success() {
             return Ok(());
         }
@@ -42,14 +82,11 @@ impl Tool {
         bail!("{} failed ({}):\n{last}", self.name, output.status)
     }
 
-    /// Fails when it is not installed, before long work begins.
-    pub(crate) fn check(self) -> anyhow::Result<()> {
+    /// Where it is installed; a user's PATH often lacks the folders where mkfs lies.
+    fn find(self) -> Option<PathBuf> {
         let path = std::env::var_os("PATH").unwrap_or_default();
-        let found = std::env::split_paths(&path).chain(["/usr/sbin".into(), "/sbin".into()]);
-        match found.map(|folder| folder.join(self.name)).any(|program| program.is_file()) {
-            true => Ok(()),
-            false => bail!("{} is missing: install the package {}", self.name, self.package),
-        }
+        let folders = std::env::split_paths(&path).chain(["/usr/sbin".into(), "/sbin".into()]);
+        folders.map(|folder| folder.join(self.name)).find(|program| program.is_file())
     }
 }
 
@@ -60,11 +97,13 @@ mod tests {
     #[test]
     fn what_is_missing_or_fails_is_named() {
         let missing = Tool { name: "no-such-program-anywhere", package: "some-package" };
-        for error in [missing.check().expect_err("missing"), missing.run([""]).expect_err("missing")] {
-            assert!(error.to_string().contains("install the package some-package"), "{error}");
-        }
+        let other = Tool { name: "no-such-other", ..missing };
         let failing = Tool { name: "sh", package: "dash" };
-        failing.check().expect("sh is there");
+        let lack = Lack::of(&[missing, failing, other], false).expect("some are missing");
+        assert_eq!(lack.names, "no-such-program-anywhere, no-such-other, a boot loader");
+        assert_eq!(lack.packages, "some-package grub-pc-bin grub-efi-amd64-bin");
+        assert_eq!(Lack::of(&[failing], true), None);
+        assert!(missing.run([""]).expect_err("missing").to_string().contains(missing.name));
         let error = failing.run(["-c", "echo why >&2; exit 3"]).expect_err("it fails").to_string();
         assert!(error.contains("sh failed") && error.contains("why"), "{error}");
     }

@@ -3,6 +3,7 @@
 use hs_device::Medium;
 use serde_json::{Value, json};
 
+use hs_output::installed::with_pages;
 use hs_output::show;
 
 /// A place of a large file, and its size, at which media are described.
@@ -41,9 +42,9 @@ pub fn run(json: bool) -> anyhow::Result<()> {
         table.add_row([*name, &rates, &latency, *about]);
     }
     show::line(table);
-    show::line(
+    show::line(with_pages(
         "MB/s: at the beginning and the end of a file of 700,000,000 bytes. Others: FILE.toml (docs/MEDIA.md), or by name:",
-    );
+    ));
     show::line(format!("  {}", Medium::grammar().join(", ")));
     Ok(())
 }

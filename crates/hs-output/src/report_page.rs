@@ -12,8 +12,8 @@ use flate2::write::ZlibEncoder;
 const MARKER: &str = r#"<script id="data" type="application/json">null</script>"#;
 /// Names a template that lies elsewhere.
 const VARIABLE: &str = "HEADSTART_REPORT_UI";
-/// Its name where it is built and where it is installed.
-const NAME: &str = "report.html";
+/// What builds it.
+pub const HOW_TO_BUILD: &str = "`make ui` in the source of headstart builds it (it needs nodejs and npm)";
 
 /// The page, without data.
 #[derive(Clone, Debug)]
@@ -60,23 +60,18 @@ fn find(named: Option<&Path>, without_it: &str) -> anyhow::Result<PathBuf> {
     if let Some(named) = named.map(Path::to_owned).or_else(|| std::env::var_os(VARIABLE).map(PathBuf::from)) {
         return Ok(named);
     }
-    let program = std::env::current_exe().context("find this program")?;
-    let candidates = candidates(&program);
-    match candidates.iter().find(|file| file.is_file()) {
-        Some(file) => Ok(file.clone()),
-        None => bail!(
-            "the report page is not built: `make ui` in the source of headstart builds it (it needs nodejs \
-             and npm). {without_it}"
-        ),
+    match built().context("find this program")? {
+        Some(file) => Ok(file),
+        None => bail!("the report page is not built: {HOW_TO_BUILD}. {without_it}"),
     }
 }
 
-/// Beside an installed program; in the checkout whose target folder has the program.
-fn candidates(program: &Path) -> Vec<PathBuf> {
-    let installed = program.parent().and_then(Path::parent).map(|prefix| prefix.join("share/headstart"));
-    let target = program.ancestors().find(|folder| folder.file_name().is_some_and(|name| name == "target"));
-    let built = target.and_then(Path::parent).map(|checkout| checkout.join("report-ui/dist"));
-    installed.into_iter().chain(built).map(|folder| folder.join(NAME)).collect()
+/// The page that is installed with this program or built beside it.
+///
+/// # Errors
+/// When the system does not say where this program lies.
+pub fn built() -> std::io::Result<Option<PathBuf>> {
+    crate::installed::find("share/headstart/report.html", "report-ui/dist/report.html")
 }
 
 /// Bytes as the page reads long lists: deflated (zlib), base64.
@@ -102,13 +97,5 @@ mod tests {
         assert!(!json.contains('<'), "{json}");
         let read: serde_json::Value = serde_json::from_str(json).expect("it is JSON");
         assert_eq!(read["command"], "</script><script>alert(1)</script><!--");
-    }
-
-    #[test]
-    fn the_template_is_beside_the_program_or_in_the_checkout() {
-        let at = |program: &str| candidates(Path::new(program));
-        assert_eq!(at("/usr/bin/headstart"), [Path::new("/usr/share/headstart/report.html")]);
-        let built = at("/src/target/debug/deps/headstart");
-        assert!(built.contains(&PathBuf::from("/src/report-ui/dist/report.html")), "{built:?}");
     }
 }

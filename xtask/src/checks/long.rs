@@ -16,7 +16,7 @@ pub(crate) const LONG: &[Step] = &[
     ("faults", |root| cli(root, "network_faults::", "NETWORK_FAULT_SEEDS", "200")),
     ("kills", |root| cli(root, "kills::", "KILLS", "100")),
     ("mutants", |root| mutants::check(root)),
-    ("packages", |root| Outcome::of(Command::new(root.join("scripts/test-deb.sh")).current_dir(root))),
+    ("packages", packages),
     ("live-build", live_build),
     ("demo", demo),
 ];
@@ -84,6 +84,11 @@ fn released(root: &Path) -> Result<PathBuf, Outcome> {
         return Err(built);
     }
     Ok(cargo::target(root).join("release/headstart"))
+}
+
+fn packages(root: &Path) -> Outcome {
+    let script = "package=$(make -s deb | tail -n 1) && exec scripts/test-deb.sh \"$package\"";
+    Outcome::of(Command::new("sh").args(["-c", script]).current_dir(root))
 }
 
 fn live_build(root: &Path) -> Outcome {

@@ -41,7 +41,7 @@ const ARROWS: &[(&str, &[&str])] = &[
     ),
     ("hs-daemon", &["hs-start", "hs-uffd"]),
     ("hs-demo", &["hs-lab-real", "hs-resume"]),
-    ("hs-doctor", &["hs-start"]),
+    ("hs-doctor", &["hs-iso"]),
     ("hs-live", &["hs-daemon"]),
     ("hs-iso", &["hs-live"]),
     ("hs-lab-real", &["hs-papers", "hs-start"]),

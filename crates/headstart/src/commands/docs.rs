@@ -67,10 +67,10 @@ pub(crate) fn run(args: &Docs) -> anyhow::Result<()> {
     let mut program = examples::command().disable_help_subcommand(true);
     program.build();
     pages(&program, "", &args.dir).with_context(|| write("man pages"))?;
-    let mut page = Vec::new();
-    let helper = Man::new(mount8::mount::command()).section("8");
-    helper.render(&mut page).with_context(|| write("man pages"))?;
-    std::fs::write(args.dir.join("mount.headstart.8"), page).with_context(|| write("man pages"))?;
+    for helper in [mount8::mount::command(), mount8::umount::command()] {
+        let man = Man::new(helper).section("8");
+        man.generate_to(&args.dir).with_context(|| write("man pages"))?;
+    }
     for shell in [Shell::Bash, Shell::Zsh, Shell::Fish] {
         clap_complete::generate_to(shell, &mut examples::command(), "headstart", &args.dir)
             .with_context(|| write("completions"))?;
@@ -85,7 +85,8 @@ fn pages(command: &Command, path: &str, dir: &Path) -> io::Result<()> {
         let inner_path = if path.is_empty() { name.to_owned() } else { format!("{path} {name}") };
         pages(inner, &inner_path, dir)?;
     }
-    let man = Man::new(command.clone());
+    // clap_mangen leaves out the text of an option that `-h` hides.
+    let man = Man::new(command.clone().mut_args(|option| option.hide_short_help(false)));
     page(command, path, &man, &mut File::create(dir.join(man.get_filename()))?)
 }
 

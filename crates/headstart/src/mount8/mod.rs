@@ -1,7 +1,7 @@
 //! This program under another name: what mount(8) and umount(8) call for file systems of this type.
 
 pub(crate) mod mount;
-mod umount;
+pub(crate) mod umount;
 
 use std::ffi::OsString;
 use std::fs::File;

@@ -6,7 +6,7 @@ use std::path::PathBuf;
 use std::time::Duration;
 
 use anyhow::{Context, bail};
-use clap::Parser;
+use clap::{CommandFactory, Parser};
 use rustix::io::Errno;
 use rustix::mount::UnmountFlags;
 
@@ -18,6 +18,9 @@ use hs_service::careful::resolve;
 const PATIENCE: Duration = Duration::from_secs(30);
 
 /// Unmount a headstart image; umount(8) calls this for the type fuse.headstart.
+///
+/// DIR is the directory with disk.img. The file system that `fs=` of mount.headstart(8) has mounted from it is
+/// unmounted first; then the server ends.
 #[derive(Debug, Parser)]
 #[command(name = "umount.fuse.headstart", version)]
 struct Arguments {
@@ -44,6 +47,11 @@ struct Arguments {
     /// Accepted; there is one type.
     #[arg(short = 't', value_name = "TYPE")]
     kind: Option<String>,
+}
+
+/// The definition, for its man page.
+pub(crate) fn command() -> clap::Command {
+    Arguments::command()
 }
 
 /// Unmounts; gives umount(8)'s exit code.

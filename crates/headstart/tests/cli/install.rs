@@ -2,9 +2,9 @@
 
 use std::fs;
 use std::path::{Path, PathBuf};
-use std::process::Command;
+use std::process::{Command, Stdio};
 
-use crate::scene::{Scene, has_tools};
+use crate::scene::{Ran, Scene, executable, has_tools, tool};
 
 fn root() -> PathBuf {
     Path::new(env!("CARGO_MANIFEST_DIR")).join("../..").canonicalize().expect("the repository")
@@ -24,16 +24,17 @@ fn unit_here(scene: &Scene, name: &str) -> PathBuf {
 
 /// `make TARGET` for a system whose programs lie in `prefix`, below `folder`.
 pub(crate) fn make(target: &str, prefix: &str, folder: &str) {
-    let made = Command::new("make")
-        .arg("-C")
-        .arg(root())
-        .args([target, &format!("PREFIX={prefix}"), &format!("DESTDIR={folder}")])
-        .arg(concat!("PROGRAM=", env!("CARGO_BIN_EXE_headstart")))
-        .env_remove("MAKEFLAGS")
-        .env_remove("MAKELEVEL")
-        .output()
-        .expect("make starts");
-    assert!(made.status.success(), "{}", String::from_utf8_lossy(&made.stderr));
+    let program = concat!("PROGRAM=", env!("CARGO_BIN_EXE_headstart"));
+    let places = [format!("PREFIX={prefix}"), format!("DESTDIR={folder}")];
+    ran_make(&[target, program, &places[0], &places[1]], &[]).ok();
+}
+
+/// `make` with these words, in the repository.
+fn ran_make(words: &[&str], environment: &[(&str, &str)]) -> Ran {
+    let mut command = Command::new("make");
+    command.arg("-C").arg(root()).args(words).envs(environment.iter().copied());
+    command.env_remove("MAKEFLAGS").env_remove("MAKELEVEL").stdin(Stdio::null());
+    command.output().expect("make starts").into()
 }
 
 fn files(folder: &Path, found: &mut Vec<String>, above: &Path) {
@@ -67,6 +68,12 @@ fn what_is_installed_can_be_removed() {
         "usr/share/man/man1/headstart-mount.1",
         "usr/share/man/man1/headstart-status.1",
         "usr/share/man/man8/mount.headstart.8",
+        "usr/share/man/man8/umount.fuse.headstart.8",
+        "usr/share/doc/headstart/README.md",
+        "usr/share/doc/headstart/docs/GUESTS.md",
+        "usr/share/doc/headstart/docs/decisions/README.md",
+        "etc/headstart/mount.conf.example",
+        "etc/headstart/serve.conf.example",
         "usr/share/bash-completion/completions/headstart",
         "usr/share/zsh/site-functions/_headstart",
         "usr/share/fish/vendor_completions.d/headstart.fish",
@@ -86,10 +93,68 @@ fn what_is_installed_can_be_removed() {
     assert!(read("usr/lib/systemd/system/headstart@.service").contains("ExecStart=/usr/bin/headstart mount"));
     assert!(read("usr/share/man/man1/headstart-mount.1").contains(".SH EXAMPLES"));
     assert!(read("usr/share/man/man8/mount.headstart.8").contains("noauto"));
+    // Pages of the documentation are named by their places.
+    assert!(
+        read("usr/share/man/man1/headstart-report.1").contains("/usr/share/doc/headstart/docs/REPORT.md")
+    );
+    assert!(
+        read("usr/lib/systemd/system/headstart@.service")
+            .contains(" /usr/share/doc/headstart/docs/SERVICE.md")
+    );
+    let program = scene.arg("dest/usr/bin/headstart");
+    let help = tool(&program, &["report", "--help"]).stdout.split_whitespace().collect::<Vec<_>>().join(" ");
+    assert!(help.contains(&format!("{folder}/usr/share/doc/headstart/docs/REPORT.md describes")), "{help}");
     let helper = fs::read_link(scene.path("dest/sbin/mount.headstart")).expect("a link");
     assert_eq!(helper, Path::new("/usr/bin/headstart"));
     make("uninstall", "/usr", &folder);
     assert_eq!(listed(), [] as [String; 0]);
+}
+
+/// The page as it is built is no part of this test: it needs npm.
+const PAGE: &str = r#"<p>a page</p><script id="data" type="application/json">null</script>"#;
+
+#[test]
+fn the_program_is_built_where_its_page_cannot_be() {
+    if !has_tools(&["make"]) {
+        return;
+    }
+    let scene = Scene::new();
+    scene.folder("bin");
+    let path = format!("{}:{}", scene.arg("bin"), std::env::var("PATH").unwrap_or_default());
+    let page = scene.path("report.html");
+    let (ui, modules) = (format!("UI={}", page.display()), format!("UI_MODULES={}", scene.arg("modules")));
+    // Nothing is installed or compiled: set-up counts as done.
+    let release = |cargo: &str, npm: &str| {
+        executable(&scene.path("bin/npm"), &format!("#!/bin/sh\n{npm}\n"));
+        let words = ["release", "--assume-old=setup-build", &format!("CARGO={cargo}"), &ui, &modules];
+        ran_make(&words, &[("PATH", &path)])
+    };
+    let ran = release("true", "echo no network >&2; exit 1").ok();
+    let last = ran.stderr.lines().last().unwrap_or_default();
+    assert!(last.starts_with("The program is built, its report page is not"), "{ran:?}");
+    release("false", "exit 1").fails(2, &["The program is not built, see above", "run make release again"]);
+    // The demo keeps the data of its report then.
+    fs::create_dir_all(scene.path("target/release")).expect("made");
+    executable(&scene.path("target/release/headstart"), "#!/bin/sh\necho \"$@\"\n");
+    let demo_report = || {
+        let target = format!("TARGET={}", scene.arg("target"));
+        ran_make(&["demo-report", &target, &ui, "DEMO_OUT=out"], &[]).ok().stdout
+    };
+    assert!(demo_report().contains("-o out/report.json\n"));
+    // Later npm works, and `make install` installs what it has made.
+    let made = scene.path("made.html");
+    fs::write(&made, PAGE).expect("written");
+    let npm = format!("test \"$1\" = ci || cp {} {}", made.display(), page.display());
+    let ran = release("true", &npm).ok();
+    assert!(!ran.stderr.contains("page"), "{ran:?}");
+    assert!(demo_report().contains("-o out/report.html\n"));
+    let folder = scene.folder("dest");
+    let program = concat!("PROGRAM=", env!("CARGO_BIN_EXE_headstart"));
+    ran_make(&["install", program, "PREFIX=/usr", &format!("DESTDIR={folder}"), &ui], &[]).ok();
+    scene.image("disk.hsi", 30, 2);
+    let out = scene.arg("out.html");
+    tool(&scene.arg("dest/usr/bin/headstart"), &["report", &scene.arg("disk.hsi"), "-o", &out]);
+    assert!(fs::read_to_string(&out).expect("read").starts_with("<p>a page</p>"));
 }
 
 #[test]

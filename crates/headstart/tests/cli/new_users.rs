@@ -28,6 +28,40 @@ fn examples_keep_their_lines() {
     }
 }
 
+/// Also those that `-h` hides; and each that `--help` lists is there.
+#[test]
+fn manual_pages_have_a_text_for_every_option() {
+    let scene = Scene::new();
+    run(["docs", &scene.arg("docs")]).ok();
+    let read = |name: &str| fs::read_to_string(scene.path("docs").join(name)).expect("read");
+    let pages: Vec<String> = fs::read_dir(scene.path("docs"))
+        .expect("listed")
+        .map(|entry| entry.expect("an entry").file_name().to_string_lossy().into_owned())
+        .filter(|name| name.ends_with(".1") || name.ends_with(".8"))
+        .collect();
+    for name in &pages {
+        let page = read(name);
+        let options = page.split_once(".SH OPTIONS\n").map_or("", |(_, rest)| rest);
+        let options = options.split("\n.SH ").next().unwrap_or_default();
+        for option in options.split(".TP\n").skip(1) {
+            let (term, text) = option.split_once('\n').unwrap_or((option, ""));
+            let has_text = text.lines().next().is_some_and(|line| !line.is_empty() && !line.starts_with('.'));
+            assert!(has_text, "{name}: {term} has no text: {text}");
+        }
+    }
+    for command in crate::usage::COMMANDS {
+        let page = read(&format!("headstart-{}.1", command.join("-"))).replace("\\-", "-");
+        let help = run(command.iter().chain([&"--help"])).ok().stdout;
+        for line in help.lines().map(str::trim_start).filter(|line| line.starts_with('-')) {
+            let option = line.split([' ', '=', '[', '.']).find(|word| word.starts_with("--"));
+            assert!(
+                option.is_none_or(|option| page.contains(option)),
+                "{command:?}: not in its page: {line}"
+            );
+        }
+    }
+}
+
 #[test]
 fn help_helps_with_help() {
     let help = run(["help"]).ok().stdout;

@@ -269,16 +269,20 @@ fn doctor_tries_guests_and_says_which_boot_uses() {
         }
     };
     let found = doctor(None);
-    for name in ["linux.uml", "qemu-system-x86_64", "guests of boot"] {
+    for name in ["linux.uml", "qemu-system-x86_64", "User-mode Linux or QEMU"] {
         assert_eq!(found(name)[0], "ok", "{:?}", found(name));
     }
     assert!(found("linux.uml")[1].contains("a guest ran"), "{:?}", found("linux.uml"));
-    assert!(found("guests of boot")[1].starts_with("User-mode Linux"), "{:?}", found("guests of boot"));
+    assert!(
+        found("User-mode Linux or QEMU")[1].starts_with("User-mode Linux"),
+        "{:?}",
+        found("guests of boot")
+    );
     // A file of that name is no guest.
     let found = doctor(Some(&path));
     assert_eq!(found("linux.uml")[0], "missing");
-    let [state, said] = found("guests of boot");
+    let [state, said] = found("User-mode Linux or QEMU");
     assert!(state == "degraded" && said.starts_with("QEMU") && said.contains("ended before"), "{said}");
-    assert_eq!(doctor(Some(scene.path("bin").as_os_str()))("guests of boot")[0], "missing");
+    assert_eq!(doctor(Some(scene.path("bin").as_os_str()))("User-mode Linux or QEMU")[0], "missing");
     scene.wait_until_clean();
 }

@@ -2,7 +2,7 @@
 
 use std::fs;
 use std::io::{BufRead, BufReader, Seek};
-use std::os::unix::fs::symlink;
+use std::os::unix::fs::{PermissionsExt, symlink};
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, ExitStatus, Output, Stdio};
 use std::time::{Duration, Instant};
@@ -239,6 +239,12 @@ fn tiny_root() -> PathBuf {
 /// Another program's run, which must end well.
 pub(crate) fn tool(name: &str, arguments: &[&str]) -> Ran {
     Ran::from(Command::new(name).args(arguments).output().expect("the program starts")).ok()
+}
+
+/// Writes a program, such as a script that stands for another.
+pub(crate) fn executable(path: &Path, text: &str) {
+    fs::write(path, text).expect("written");
+    fs::set_permissions(path, fs::Permissions::from_mode(0o755)).expect("executable");
 }
 
 /// True when this machine allows mounts, and has all of `files`. Otherwise the test is skipped and says so;

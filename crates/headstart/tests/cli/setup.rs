@@ -1,11 +1,10 @@
 //! `scripts/setup.sh` on a machine without tools, whose apt only records its arguments.
 
 use std::fs;
-use std::os::unix::fs::PermissionsExt;
 use std::path::Path;
 use std::process::{Command, Stdio};
 
-use crate::scene::{Ran, Scene, machine_has};
+use crate::scene::{Ran, Scene, executable, machine_has};
 
 /// What apt was asked to install for a purpose, and what else happened.
 struct Setup {
@@ -14,9 +13,9 @@ struct Setup {
 
 impl Setup {
     fn new() -> Self {
-        let scene = Scene::new();
-        let log = scene.arg("log");
-        scene.folder("bin");
+        let this = Self { scene: Scene::new() };
+        let log = this.scene.arg("log");
+        this.scene.folder("bin");
         let policy = "/usr/sbin/policy-rc.d >/dev/null 2>&1; echo policy $?";
         for (name, script) in [
             ("dpkg-query", "exit 1".to_owned()),
@@ -27,11 +26,14 @@ impl Setup {
             ("mdbook", "echo mdbook v0.5.4".to_owned()),
             ("systemctl", format!("echo systemctl \"$@\" >>{log}")),
         ] {
-            let path = scene.path("bin").join(name);
-            fs::write(&path, format!("#!/bin/sh\n{script}\n")).expect("written");
-            fs::set_permissions(&path, fs::Permissions::from_mode(0o755)).expect("executable");
+            this.program(name, &script);
         }
-        Self { scene }
+        this
+    }
+
+    /// Another program in place of the machine's.
+    fn program(&self, name: &str, script: &str) {
+        executable(&self.scene.path("bin").join(name), &format!("#!/bin/sh\n{script}\n"));
     }
 
     /// Runs it, in a mount namespace whose /usr/sbin is an empty folder; what is left there afterwards is
@@ -99,4 +101,27 @@ fn no_service_is_started_and_no_policy_is_left() {
     fs::write(setup.scene.path("log.fails"), "").expect("written");
     let ran = setup.run(&["--for", "test", "--yes"]);
     assert!(ran.code != Some(0) && !ran.stdout.contains("policy-rc.d"), "{ran:?}");
+}
+
+/// Without npm there is no report page; that does not keep a machine without a network from building the program.
+#[test]
+fn only_the_program_is_needed_to_build_it() {
+    if !machine_has(&["/usr/bin/unshare"]) {
+        return;
+    }
+    let setup = Setup::new();
+    let installed = |missing: &str| {
+        let script = format!("shift 3; for name; do [ $name = {missing} ] || echo $name installed; done");
+        setup.program("dpkg-query", &script);
+    };
+    setup.program("node", "echo v1.0.0");
+    fs::write(setup.scene.path("log.fails"), "").expect("written");
+    installed("nodejs");
+    let ran = setup.run(&["--for", "build"]).ok();
+    assert!(ran.stdout.contains("builds the report page"), "{ran:?}");
+    assert!(ran.stderr.ends_with("the program is built without its report page\n"), "{ran:?}");
+    assert!(!ran.stdout.contains("policy-rc.d"), "{ran:?}");
+    setup.run(&["--for", "test"]).fails(1, &["'apt-get update -q' failed"]);
+    installed("gcc");
+    setup.run(&["--for", "build"]).fails(1, &["'apt-get update -q' failed"]);
 }

@@ -124,9 +124,11 @@ fn doctor_says_what_was_needed() {
         let mut checks = report["checks"].as_array().expect("checks").iter();
         checks.find(|check| check["name"] == name).unwrap_or_else(|| panic!("no {name} in {report}")).clone()
     };
-    assert_eq!(check("guests of boot")["state"], "ok");
+    assert_eq!(check("User-mode Linux or QEMU")["state"], "ok");
     assert!(
-        check("guests of boot")["found"].as_str().is_some_and(|said| said.starts_with("User-mode Linux"))
+        check("User-mode Linux or QEMU")["found"]
+            .as_str()
+            .is_some_and(|said| said.starts_with("User-mode Linux"))
     );
     let uml = check("linux.uml");
     assert!(uml["found"].as_str().is_some_and(|said| said.contains("a guest ran, helped by us")), "{uml}");

@@ -18,6 +18,15 @@ server() { headstart status --json "$1" | sed -n 's/.*"pid": *\([0-9]*\).*/\1/p'
 compare() { cmp /srv/tree/numbers /images/numbers && echo "$1: the same"; }
 say() { echo "said: $*"; }
 
+reasons() { journalctl --sync; journalctl -u "$1" -o cat | grep -c "$2"; }
+systemctl start headstart@inner || say no FUSE: $([ $(reasons headstart@inner 'modprobe fuse') -gt 0 ] && echo said)
+systemctl stop headstart@inner; systemctl reset-failed headstart@inner
+for unit in headstart headstart-serve; do
+    systemctl enable --now $unit@nowhere ||
+        say $unit unconfigured: $([ $(reasons $unit@nowhere '/etc/headstart/nowhere.conf is missing') -gt 0 ] && echo said)
+    systemctl disable --now $unit@nowhere
+done
+
 busybox insmod /images/fuse.ko && busybox insmod /images/loop.ko
 
 systemctl start headstart@inner && say mounted
@@ -192,6 +201,9 @@ fn services_of_a_real_systemd_mount_serve_and_are_started_again() {
     assert_eq!(
         said,
         [
+            "no FUSE: said",
+            "headstart unconfigured: said",
+            "headstart-serve unconfigured: said",
             "mounted",
             "metrics: 1",
             "filters: Seccomp: 2",

@@ -248,3 +248,16 @@ fn a_missing_tool_is_named_with_its_package() {
     Ran::from(ran).fails(1, &["mkfs.ext4", "e2fsprogs"]);
     assert_eq!(scene.names(), ["root"]);
 }
+
+/// All at once, and before a kernel is looked for, which this root has not.
+#[test]
+fn missing_tools_of_a_medium_are_named_together() {
+    if !machine_has(&[]) {
+        return;
+    }
+    let scene = Scene::new();
+    let mut command = headstart(["iso", &scene.folder("root"), "-o", &scene.arg("x.iso")]);
+    let ran = Ran::from(command.env("PATH", "").output().expect("the program starts"));
+    ran.fails(1, &["xorriso, grub-mkimage", "mcopy, mmd", "apt install xorriso grub-common", "mtools"]);
+    assert_eq!(scene.names(), ["root"]);
+}
