@@ -130,13 +130,12 @@ main() {
     page=$(missing_packages "$optional")
     need_rust=false
     find_cargo "$root" >/dev/null || need_rust=true
-    need_components=false
+    need_components=false need_programs=
     case $purpose in
-    test | bench) has_components || need_components=true ;;
-    esac
-    need_programs=
-    case $purpose in
-    test | bench) need_programs=$(missing_programs) ;;
+    test | bench)
+        has_components || need_components=true
+        need_programs=$(missing_programs)
+        ;;
     esac
     needs_more=true
     if [ -z "$missing$need_programs" ] && ! $need_rust && ! $need_components; then needs_more=false; fi

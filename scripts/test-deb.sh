@@ -49,7 +49,7 @@ headstart doctor
 mkdir -p /tmp/root/bin /tmp/root/proc /tmp/root/dev /tmp/root/tmp
 cp "$(command -v busybox)" /tmp/root/bin/busybox
 headstart build /tmp/root -o /tmp/root.hsi
-headstart profile /tmp/root.hsi -o /tmp/start.hsp --run-after-ready 0 -- /bin/busybox echo recorded
+headstart profile /tmp/root.hsi -o /tmp/start.hsp --record-after-ready 0 -- /bin/busybox echo recorded
 headstart optimize /tmp/root.hsi --profile /tmp/start.hsp -o /tmp/fast.hsi
 test "$(headstart run /tmp/fast.hsi -- /bin/busybox echo started)" = started
 headstart verify /tmp/fast.hsi

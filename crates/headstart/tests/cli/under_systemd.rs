@@ -75,7 +75,8 @@ systemctl start app && wait_for [ -e /var/lib/app/said ]
 say app: $(cat /var/lib/app/said)
 systemctl stop headstart@app && say app stopped: $(systemctl is-active app) $(grep -c /srv/app /proc/mounts)
 
-systemctl start headstart@broken || say broken: $(systemctl show -P Result headstart@broken)
+systemctl start headstart@broken ||
+    say broken: $([ $(reasons headstart@broken "Failed with result 'exit-code'") -gt 0 ] && echo exit-code)
 echo all said
 "#;
 
