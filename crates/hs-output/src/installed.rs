@@ -1,4 +1,5 @@
-//! What is installed with the program: below the folder that its `bin` lies in, or in the checkout that has built it.
+//! What is installed with the program: below the folder that its `bin` lies in, or in the checkout that has
+//! built it.
 
 use std::path::{Path, PathBuf};
 

@@ -19,8 +19,8 @@ const PATIENCE: Duration = Duration::from_secs(30);
 
 /// Unmount a headstart image; umount(8) calls this for the type fuse.headstart.
 ///
-/// DIR is the directory with disk.img. The file system that `fs=` of mount.headstart(8) has mounted from it is
-/// unmounted first; then the server ends.
+/// DIR is the directory with disk.img. The file system that the option fs of mount.headstart(8) has mounted
+/// from it is unmounted first; then the server ends.
 #[derive(Debug, Parser)]
 #[command(name = "umount.fuse.headstart", version)]
 struct Arguments {

@@ -103,7 +103,7 @@ fn no_service_is_started_and_no_policy_is_left() {
     assert!(ran.code != Some(0) && !ran.stdout.contains("policy-rc.d"), "{ran:?}");
 }
 
-/// Without npm there is no report page; that does not keep a machine without a network from building the program.
+/// Without npm there is no report page. A machine without a network builds the program all the same.
 #[test]
 fn only_the_program_is_needed_to_build_it() {
     if !machine_has(&["/usr/bin/unshare"]) {
