@@ -12,8 +12,7 @@ use super::tally::Tally;
 
 /// The seed of proptest's inputs.
 const PROPTEST_SEED: &str = "PROPTEST_RNG_SEED";
-/// Places that the tests of one core share. A test takes as many as `.config/nextest.toml` says: one that
-/// computes all of them, one that mostly waits a single one.
+/// Places that the tests of one core share. A test takes as many as `.config/nextest.toml` says.
 const PLACES_PER_CORE: usize = 4;
 
 /// Which tests run, and how.
