@@ -172,6 +172,7 @@ mod tests {
     use hs_serve::ServeConfig;
     use hs_start::environment::Containment;
     use hs_start::medium::Damage;
+    use hs_units::ByteSize;
 
     use super::*;
 
@@ -194,6 +195,8 @@ mod tests {
             mount: MountFsOptions::default(),
             command: Vec::new(),
             contain: Containment::default(),
+            scratch: ByteSize(0),
+            status: None,
             ready: None,
             ready_timeout: Duration::ZERO,
             grace: None,
