@@ -51,11 +51,10 @@ pub(super) fn tell(telling: &Telling<'_>) -> anyhow::Result<StoryResult> {
     let out = args.out.as_deref();
     settle(&cache.path(""))?;
     take_turns(&mut tallies, rounds, &|doing| bar.spin(doing), &mut |place, number| {
-        contenders::boot(
-            place,
-            &specs[place],
-            out.map(|out| run_file(out, STORY.prefix, contenders::CONTENDERS[place].key, number, "console")),
-        )
+        let file = |kind| {
+            out.map(|out| run_file(out, STORY.prefix, contenders::CONTENDERS[place].key, number, kind))
+        };
+        contenders::boot(place, &specs[place], file("console"), file("csv"))
     })?;
     steps.end("timing_s");
     let delivery = delivery(&cache.path(FILES.fast), medium)?;

@@ -38,7 +38,8 @@ pub(super) fn tell(telling: &Telling<'_>) -> anyhow::Result<StoryResult> {
     let packing_bytes = make_sorted(cache, root_stamp, &profile, bar, &mut steps)?;
     let (mut contenders, mut tallies) = contenders::contenders(cache, args.medium, args.commands.run)?;
     settle(&cache.path(""))?;
-    let runs = contenders::time(&mut contenders, &mut tallies, rounds, &|doing| bar.spin(doing))?;
+    let out = args.out.as_deref();
+    let runs = contenders::time(&mut contenders, &mut tallies, rounds, out, &|doing| bar.spin(doing))?;
     steps.end("timing_s");
     let (limit, ratios) = outcome::judge(&runs, args.medium, packing_bytes);
     let limit = limit.with_critical_path(&cache.path(FILES.fast), &profile, args.medium)?;

@@ -51,9 +51,14 @@ impl Tally {
 
     /// The run with the median time; of an even number the quicker of the two in the middle.
     pub(super) fn median(&self) -> Option<&Summary> {
-        let mut sorted: Vec<&Summary> = self.runs.iter().collect();
-        let ready = |run: &Summary| run.ready_s.unwrap_or(f64::INFINITY);
-        sorted.sort_by(|a, b| ready(a).total_cmp(&ready(b)));
+        self.median_place().map(|place| &self.runs[place])
+    }
+
+    /// Its place among the runs.
+    pub(super) fn median_place(&self) -> Option<usize> {
+        let mut sorted: Vec<usize> = (0..self.runs.len()).collect();
+        let ready = |place: usize| self.runs[place].ready_s.unwrap_or(f64::INFINITY);
+        sorted.sort_by(|a, b| ready(*a).total_cmp(&ready(*b)));
         sorted.get(self.runs.len().checked_sub(1)? / 2).copied()
     }
 }

@@ -2,10 +2,13 @@
 //! medium that firmware starts from; with the stages and the processes of the start, where they were seen.
 
 use std::fmt::Write as _;
+use std::fs::File;
+use std::io::{Seek, SeekFrom};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 
+use anyhow::{Context, bail};
 use hs_disk::{DemandEvent, FetchEvent, FetchPurpose, Watch};
 use hs_output::whole_file::write_whole;
 use hs_trace::{limits, quoted};
@@ -13,9 +16,13 @@ use hs_units::{BLOCK_BYTES, ByteRange, Digest, Nanos};
 use parking_lot::Mutex;
 use serde_json::json;
 
-use crate::boot::MediumStart;
+use crate::boot::{BootDisk, BootSpec, Booted, MediumStart};
+use crate::open::open_image;
 use crate::process_log::{CpuUse, ProcessLife, ProcessLog};
+use crate::record::command_line;
 use crate::stage_spans::{StageSpan, stage_at};
+use crate::start::{Disk, Start};
+use crate::summary::Summary;
 
 /// Names of files on a hostile medium are long: rows beyond so many bytes are left out.
 const MOST_TEXT_BYTES: usize = 256 << 20;
@@ -71,6 +78,56 @@ pub struct Traced {
     pub stages: Vec<StageSpan>,
     /// The profile that a guest recorded of itself, meanwhile.
     pub profile: Option<OwnProfile>,
+}
+
+impl Traced {
+    /// What the trace of this start is of, before it begins.
+    ///
+    /// # Errors
+    /// When it is not from an image.
+    pub fn of_start(start: &Start) -> anyhow::Result<Self> {
+        let Disk::Image { image, .. } = &start.disk else { bail!("--trace is of starts from an image") };
+        let image = open_image(image.as_ref())?;
+        let disk = (Some(image.disk_digest()), image.disk_bytes());
+        Ok(Self::new(disk, command_line(start), start.medium.to_string()))
+    }
+
+    /// What the trace of this boot is of, before it begins.
+    ///
+    /// # Errors
+    /// When it is neither from an image nor from a bootable ISO.
+    pub fn of_boot(spec: &BootSpec) -> anyhow::Result<Self> {
+        let disk = match &spec.disk {
+            BootDisk::Image(image, _) => {
+                let image = open_image(&**image)?;
+                (Some(image.disk_digest()), image.disk_bytes())
+            }
+            BootDisk::Raw(path) if spec.starts_from_medium() => {
+                let bytes = File::open(path).and_then(|mut medium| medium.seek(SeekFrom::End(0)));
+                (None, bytes.with_context(|| format!("open {}", path.display()))?)
+            }
+            BootDisk::Raw(_) => bail!("--trace is of boots from an image or a bootable ISO"),
+        };
+        Ok(Self::new(disk, format!("boot --vmm {}", spec.vmm.as_str()), spec.medium.to_string()))
+    }
+
+    fn new((disk_digest, disk_bytes): (Option<Digest>, u64), command: String, medium: String) -> Self {
+        let (ready_s, ended_s, stages, profile) = (None, 0.0, Vec::new(), None);
+        Self { disk_digest, disk_bytes, command, medium, ready_s, ended_s, stages, profile }
+    }
+
+    /// When it was ready and ended.
+    #[must_use]
+    pub fn started(self, summary: &Summary) -> Self {
+        Self { ready_s: summary.ready_s, ended_s: summary.wall_s, ..self }
+    }
+
+    /// The same of a boot, with its stages.
+    #[must_use]
+    pub fn booted(self, booted: &Booted) -> Self {
+        let ended_s = booted.ended.as_secs_f64();
+        Self { ended_s, stages: booted.stages(), ..self.started(&booted.summary) }
+    }
 }
 
 /// Which profile a guest recorded of itself, and where it lies on the time axis of the whole start.

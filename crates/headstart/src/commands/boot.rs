@@ -1,11 +1,9 @@
 //! `headstart boot`
 
-use std::fs::File;
-use std::io::{Seek, SeekFrom};
 use std::path::Path;
 use std::sync::Arc;
 
-use anyhow::{Context, bail};
+use anyhow::bail;
 use hs_linux::fsmount::FileSystem;
 use hs_resume::save::Saver;
 use hs_serve::Prefetching;
@@ -20,7 +18,6 @@ use hs_output::whole_file::write_whole;
 use hs_start::boot::{self, BootDisk, BootSpec, Booted, SaveGuest};
 use hs_start::channel;
 use hs_start::image::ImageSource;
-use hs_start::open::open_image;
 use hs_start::record;
 use hs_start::start;
 use hs_start::summary::{FileReads, Summary};
@@ -45,7 +42,7 @@ pub(crate) fn run(args: &Boot, quiet: bool) -> anyhow::Result<()> {
     if let Some(tracer) = &tracer {
         (spec.watch, spec.processes) = (Some(tracer.watch()), Some(tracer.processes()));
     }
-    let traced = tracer.as_ref().map(|_| traced(&spec)).transpose()?;
+    let traced = tracer.as_ref().map(|_| Traced::of_boot(&spec)).transpose()?;
     let (profile, booted) = match &args.record {
         None if args.learn.learn => (None, record::learn_boot(spec, &args.learn.folder()?)?),
         None => (None, boot::boot(&spec)?),
@@ -57,15 +54,12 @@ pub(crate) fn run(args: &Boot, quiet: bool) -> anyhow::Result<()> {
     };
     if let (Some(tracer), Some(traced)) = (&tracer, traced) {
         let traced = Traced {
-            ready_s: booted.summary.ready_s,
-            ended_s: booted.ended.as_secs_f64(),
-            stages: booted.stages(),
             profile: profile.zip(booted.summary.recorded_from_s).map(|(profile, from_s)| OwnProfile {
                 disk_digest: profile.disk_digest,
                 ended_s: profile.ended.as_secs_f64(),
                 from_s,
             }),
-            ..traced
+            ..traced.booted(&booted)
         };
         tracer.write(&traced, booted.medium.as_ref())?;
     }
@@ -197,31 +191,6 @@ pub(crate) fn spec(args: &Boot, is_recorded: bool) -> anyhow::Result<BootSpec> {
         processes: None,
         save,
         learned: None,
-    })
-}
-
-/// What the trace of this boot is of, before it has begun.
-fn traced(spec: &BootSpec) -> anyhow::Result<Traced> {
-    let (disk_digest, disk_bytes) = match &spec.disk {
-        BootDisk::Image(image, _) => {
-            let image = open_image(&**image)?;
-            (Some(image.disk_digest()), image.disk_bytes())
-        }
-        BootDisk::Raw(path) if spec.starts_from_medium() => {
-            let bytes = File::open(path).and_then(|mut medium| medium.seek(SeekFrom::End(0)));
-            (None, bytes.with_context(|| format!("open {}", path.display()))?)
-        }
-        BootDisk::Raw(_) => bail!("--trace is of boots from an image or a bootable ISO"),
-    };
-    Ok(Traced {
-        disk_digest,
-        disk_bytes,
-        command: format!("boot --vmm {}", spec.vmm.as_str()),
-        medium: spec.medium.to_string(),
-        ready_s: None,
-        ended_s: 0.0,
-        stages: Vec::new(),
-        profile: None,
     })
 }
 

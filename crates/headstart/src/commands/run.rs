@@ -10,9 +10,8 @@ use hs_output::show;
 use hs_output::whole_file::write_whole;
 use hs_service::run_folder::{RunFolder, StatusSocket};
 use hs_start::medium;
-use hs_start::open::open_image;
-use hs_start::record::{self, command_line};
-use hs_start::start::{self, CommandOutput, Disk, PrefetchMode, Start, Started};
+use hs_start::record;
+use hs_start::start::{self, CommandOutput, Disk, PrefetchMode, Start};
 use hs_start::trace::{Traced, Tracer};
 
 /// The largest read-ahead that FUSE is given.
@@ -96,7 +95,7 @@ pub(crate) fn run(args: &Run, quiet: bool) -> anyhow::Result<i32> {
         false => start::start(&start)?,
     };
     if let Some(tracer) = &tracer {
-        tracer.write(&traced(&start, &started)?, None)?;
+        tracer.write(&Traced::of_start(&start)?.started(&started.summary), None)?;
     }
     match &args.json {
         Some(_) if args.prints_json() => show::json(&started.summary)?,
@@ -117,22 +116,6 @@ pub(crate) fn run(args: &Run, quiet: bool) -> anyhow::Result<i32> {
         ),
     }
     Ok(code)
-}
-
-/// What the trace of this start is of.
-fn traced(start: &Start, started: &Started) -> anyhow::Result<Traced> {
-    let Disk::Image { image, .. } = &start.disk else { bail!("--trace is of starts from an image") };
-    let image = open_image(image.as_ref())?;
-    Ok(Traced {
-        disk_digest: Some(image.disk_digest()),
-        disk_bytes: image.disk_bytes(),
-        command: command_line(start),
-        medium: start.medium.to_string(),
-        ready_s: started.summary.ready_s,
-        ended_s: started.summary.wall_s,
-        stages: Vec::new(),
-        profile: None,
-    })
 }
 
 /// Kernel read-ahead in disk.img, in KiB: that of the file system, if the file system is read through its

@@ -17,6 +17,7 @@ use crate::guest::Guest;
 use crate::turns::Tally;
 use hs_start::boot::{self, BootSpec};
 use hs_start::summary::Summary;
+use hs_start::trace::{Traced, Tracer};
 
 /// Seconds a repeat after which the raw disk is not booted from again: no ratio depends on it.
 const RAW_PATIENCE_S: f64 = 8.0;
@@ -77,10 +78,21 @@ pub(super) fn contenders(
     CONTENDERS.iter().map(boot_of).collect()
 }
 
-/// Boots the contender at `place`; its console is kept in a file.
-pub(super) fn boot(place: usize, spec: &BootSpec, console: Option<PathBuf>) -> anyhow::Result<Summary> {
-    let spec = BootSpec { console, ..spec.clone() };
+/// Boots the contender at `place`; its console is kept in a file, and in another the trace of the two that
+/// are compared.
+pub(super) fn boot(
+    place: usize,
+    spec: &BootSpec,
+    console: Option<PathBuf>,
+    trace: Option<PathBuf>,
+) -> anyhow::Result<Summary> {
+    let tracer = trace.filter(|_| [UNOPTIMISED, OPTIMISED].contains(&place)).map(|file| Tracer::new(&file));
+    let watch = tracer.as_ref().map(Tracer::watch);
+    let spec = BootSpec { console, watch, ..spec.clone() };
     let booted = boot::boot(&spec).with_context(|| format!("boot from {}", CONTENDERS[place].label))?;
+    if let Some(tracer) = tracer {
+        tracer.write(&Traced::of_boot(&spec)?.booted(&booted), booted.medium.as_ref())?;
+    }
     Ok(booted.summary)
 }
 

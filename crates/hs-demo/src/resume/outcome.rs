@@ -45,6 +45,17 @@ pub(super) struct Resumed {
     moved_to_packed: Ratio,
 }
 
+/// The median run of a contender.
+#[derive(Clone, Debug, Serialize)]
+struct Run {
+    contender: &'static str,
+    label: &'static str,
+    /// Start → ready of every run, in seconds.
+    all_ready_s: Vec<f64>,
+    #[serde(flatten)]
+    summary: Summary,
+}
+
 /// `resume` in the demo's JSON.
 #[derive(Clone, Debug, Serialize)]
 pub(crate) struct Outcome {
@@ -54,6 +65,8 @@ pub(crate) struct Outcome {
     snapshot_bytes: u64,
     /// By the name of the medium.
     media: BTreeMap<&'static str, Resumed>,
+    /// One for each contender.
+    runs: Vec<Run>,
     /// Seconds that each step took; hardly any where its result was kept.
     steps: BTreeMap<&'static str, f64>,
 }
@@ -87,7 +100,13 @@ impl Outcome {
             };
             media.insert(*name, resumed);
         }
-        Ok(Self { packed_bytes, snapshot_bytes, media, steps })
+        let run = |tally: &Tally| Run {
+            contender: tally.key,
+            label: tally.label,
+            all_ready_s: tally.all_ready_s(),
+            summary: tally.median().cloned().unwrap_or_default(),
+        };
+        Ok(Self { packed_bytes, snapshot_bytes, media, runs: tallies.iter().map(run).collect(), steps })
     }
 
     /// The whole text, ending in a line break.

@@ -15,9 +15,12 @@ use crate::cache::Cache;
 use crate::contender::Contender;
 use crate::disks::START as FILES;
 use crate::root::{COMMAND, READY};
+use crate::run_file::run_file;
+use crate::story::START as STORY;
 use crate::turns::{Rounds, Tally, take_turns};
 use hs_start::start::{self, CommandOutput, Disk, Start};
 use hs_start::summary::Summary;
+use hs_start::trace::{Traced, Tracer};
 
 /// Seconds a repeat after which a contender is not started again.
 const PATIENCE_S: f64 = 6.0;
@@ -117,11 +120,13 @@ fn with_command(mut words: Vec<OsString>) -> Vec<OsString> {
     words
 }
 
-/// Starts all contenders in turns, the slow ones less often. `show` gets messages about the progress.
+/// Starts all contenders in turns, the slow ones less often. `show` gets messages about the progress. Traces
+/// of the starts from images are kept below `out`.
 pub(super) fn time(
     starts: &mut [Start],
     tallies: &mut [Tally],
     rounds: Rounds,
+    out: Option<&Path>,
     show: &dyn Fn(String),
 ) -> anyhow::Result<Vec<Result>> {
     // The native start must be warm from its first timed run on.
@@ -132,7 +137,17 @@ pub(super) fn time(
     for start in starts.iter_mut().filter(|start| matches!(start.disk, Disk::Foreign { .. })) {
         start.mount.direct_io = direct_io;
     }
-    take_turns(tallies, rounds, show, &mut |place, _| once(place, &starts[place]))?;
+    take_turns(tallies, rounds, show, &mut |place, number| {
+        let spec = &starts[place];
+        let out = out.filter(|_| matches!(spec.disk, Disk::Image { .. }));
+        let Some(out) = out else { return once(place, spec) };
+        // Processes are not looked at: that would take time of the start.
+        let tracer = Tracer::new(&run_file(out, STORY.prefix, CONTENDERS[place].key, number, "csv"));
+        let spec = Start { watch: Some(tracer.watch()), ..spec.clone() };
+        let summary = once(place, &spec)?;
+        tracer.write(&Traced::of_start(&spec)?.started(&summary), None)?;
+        Ok(summary)
+    })?;
     Ok(starts.iter().zip(tallies).map(|(start, tally)| result(start, tally)).collect())
 }
 
