@@ -86,7 +86,7 @@ demo-report:
 	    file=$(DEMO_OUT)/report.json; \
 	    echo "There is no report page (make ui): its data goes to $$file" >&2; \
 	fi; \
-	$(TARGET)/release/headstart report $(DEMO_OUT)/*.hsp $(DEMO_OUT)/demo.json -o $$file
+	$(TARGET)/release/headstart report $(wildcard $(DEMO_OUT)/*.csv $(DEMO_OUT)/*.hsp) $(DEMO_OUT)/demo.json -o $$file
 
 test: setup ## Check everything: style, rules, tests, documentation; a summary at the end says what failed
 	@$(CARGO) run -q $(LOCKED) -p xtask -- test

@@ -15,6 +15,13 @@ pub fn run(data: &[u8]) -> bool {
 
 /// What the page relies on.
 pub(crate) fn check(report: &Report) {
+    for story in &report.stories {
+        assert!([story.before, story.after].iter().all(|bar| (*bar as usize) < story.bars.len()));
+        for bar in &story.bars {
+            assert!(bar.input.is_none_or(|input| (input as usize) < report.inputs.len()));
+            assert!(bar.seconds.is_finite() && bar.limit_s.is_none_or(f64::is_finite));
+        }
+    }
     for input in &report.inputs {
         assert!(input.disk.is_none_or(|disk| (disk as usize) < report.disks.len()));
         for stage in &input.stages {

@@ -1,12 +1,13 @@
-/** The page: inputs, filters, and the views. */
+/** The page: the result, inputs and filters, and the views. */
 import { Context } from "./context";
-import { KINDS, type Data } from "./data";
+import { BLOCK_BYTES, isWaitedFor, KINDS, type Data, type Run } from "./data";
 import { choice, h } from "./dom";
 import { makeView, type View } from "./section";
 import * as text from "./text";
 import { themeChoice } from "./theme";
 import { latency } from "./views/latency";
 import { makeMap } from "./views/map";
+import { makeResult } from "./views/result";
 import { scatter } from "./views/scatter";
 import { seek } from "./views/seek";
 import { experiments, fairness, files, stageFiles, totals } from "./views/tables";
@@ -14,9 +15,11 @@ import { timeline } from "./views/timeline";
 
 export function start(root: HTMLElement, data: Data): void {
   const context = new Context(data);
+  const result = makeResult(context);
   const views: View[] = [
+    result,
     makeMap(context),
-    ...[seek, scatter, latency, timeline, totals, stageFiles, files, fairness, experiments].map((spec) =>
+    ...[totals, timeline, latency, files, stageFiles, seek, scatter, fairness, experiments].map((spec) =>
       makeView(spec, context),
     ),
   ];
@@ -46,6 +49,18 @@ export function start(root: HTMLElement, data: Data): void {
     drawAll();
   });
   const links = views.map((view) => h("a", { href: `#${view.id}` }, view.title));
+  const settings = h("div", { class: "settings" });
+  /** Shows other inputs, and the views that have something of them. */
+  const choose = (index: number): void => {
+    context.choose(data.groups[index]!);
+    settings.replaceChildren(
+      groupChoice(data, index, choose),
+      inputList(context, drawAll, !result.has()),
+      filters(context, filterChanged),
+    );
+    views.forEach((view, i) => (view.element.hidden = links[i]!.hidden = !view.has()));
+    drawAll();
+  };
   root.replaceChildren(
     h(
       "header",
@@ -55,14 +70,9 @@ export function start(root: HTMLElement, data: Data): void {
       theme.element,
     ),
     h("nav", { "aria-label": "Views" }, ...links),
-    h(
-      "main",
-      {},
-      inputCards(context, drawAll),
-      filters(context, filterChanged),
-      ...views.map((view) => view.element),
-    ),
+    h("main", {}, result.element, settings, ...views.slice(1).map((view) => view.element)),
   );
+  choose(0);
   context.onTime = views.map((view) => () => {
     if (!stale.has(view)) view.setTime();
   });
@@ -88,30 +98,52 @@ export function start(root: HTMLElement, data: Data): void {
   }).observe(root);
 }
 
-function inputCards(context: Context, changed: () => void): HTMLElement {
-  const cards = context.data.runs.map((run, index) => {
-    const box = h("input", { type: "checkbox", checked: true });
+/** The story whose inputs are shown, where there are several. */
+function groupChoice(data: Data, chosen: number, choose: (index: number) => void): HTMLElement | string {
+  if (data.groups.length === 1) return "";
+  const choices = data.groups.map(({ title }, index) => [String(index), title] as const);
+  return choice("Details of", choices, String(chosen), (value) => choose(Number(value)));
+}
+
+/** The inputs, a line each. */
+function inputList(context: Context, changed: () => void, open: boolean): HTMLElement {
+  const { runs } = context.group;
+  const lines = runs.map((run) => {
+    const box = h("input", { type: "checkbox", checked: !context.hidden.has(run) });
     box.addEventListener("change", () => {
-      context.shown[index] = box.checked;
+      context.show(run, box.checked);
       changed();
     });
-    const facts = [
-      run.kind,
-      run.medium,
-      run.ready === null ? null : `ready ${text.seconds(run.ready)}`,
-      run.requests && `${text.count(run.requests.count)} requests`,
-      run.disk && text.bytes(run.disk.blocks * 4096),
-    ];
+    const facts = factsOf(run).join(" · ");
     return h(
       "li",
       {},
       h("label", {}, box, h("strong", {}, context.nameOf(run))),
-      h("div", {}, facts.filter((fact) => fact !== null && fact !== "").join(" · ")),
-      run.command === null ? null : h("code", {}, run.command),
+      h("span", { class: "facts-line", title: facts }, facts),
       ...run.notes.map((note) => h("div", { class: "note" }, note)),
     );
   });
-  return h("ul", { class: "inputs", "aria-label": "Inputs" }, ...cards);
+  const list = h("ul", { class: "inputs", "aria-label": "Inputs" }, ...lines);
+  return h("details", { class: "fold", open }, h("summary", {}, `Inputs (${runs.length})`), list);
+}
+
+/** What is known of an input: one count of requests, that of the medium where the start has one. */
+function factsOf({ kind, ready, summary, requests, medium, disk, command }: Run): string[] {
+  const facts: string[] = [];
+  if (ready !== null) facts.push(`ready after ${text.fixed(ready)}`);
+  const { store_requests: count, store_bytes: bytes } = summary ?? {};
+  if (typeof count === "number" && typeof bytes === "number")
+    facts.push(`${text.count(count)} requests to the medium, ${text.bytes(bytes)}`);
+  else if (requests) {
+    const waited = requests.kind.reduce(
+      (sum, each, i) => sum + Number(isWaitedFor(each) && !requests.part[i]),
+      0,
+    );
+    facts.push(`${text.count(waited)} requests that a program waits for`);
+  }
+  if (medium !== null) facts.push(medium);
+  if (disk) facts.push(`disk of ${text.bytes(disk.blocks * BLOCK_BYTES)}`);
+  return [kind, ...facts, ...(command === null ? [] : [command])];
 }
 
 function filters(context: Context, changed: () => void): HTMLElement {
@@ -162,7 +194,7 @@ function filters(context: Context, changed: () => void): HTMLElement {
     fields.replaceChildren(group, process, time("from", "From (s)"), time("to", "To (s)"), reset);
   };
   build();
-  const panel = h("details", { class: "filters", open: true }, h("summary", {}, "Filters"), fields);
-  panel.hidden = data.runs.every((run) => run.requests === null);
+  const panel = h("details", { class: "fold filters" }, h("summary", {}, "Filters"), fields);
+  panel.hidden = context.group.runs.every((run) => run.requests === null);
   return panel;
 }

@@ -2,7 +2,7 @@
 import { decodeColumn, decodeTexts } from "./column";
 import type * as model from "./model";
 
-export const VERSION = 3;
+export const VERSION = 4;
 export const BLOCK_BYTES = 4096;
 
 export type Kind = model.RequestKind;
@@ -11,6 +11,11 @@ export const DEMAND = 0;
 export const WRITE = 3;
 /** Fills a page cache with what is to come; no program waits for it. */
 export const WARM = 4;
+
+/** Kinds that a program waits for. */
+export function isWaitedFor(kind: number): boolean {
+  return kind === DEMAND || kind === WRITE;
+}
 
 /** Kinds that bring blocks before a program asks for them. */
 export function isAhead(kind: number): boolean {
@@ -90,13 +95,26 @@ export interface Run {
   notes: string[];
 }
 
+/** Whether it says what happened when. */
+export function hasTimes(run: Run): boolean {
+  return run.requests !== null || run.stages.length + run.lives.length + run.cpu.length > 0;
+}
+
+/** Inputs that are shown together, on one time axis. */
+export interface Group {
+  title: string;
+  /** Those of a story in its order; what is compared comes first. */
+  runs: Run[];
+}
+
 export interface Data {
   generator: string;
   runs: Run[];
+  stories: model.Story[];
+  groups: Group[];
   /** Names of processes; one name for a process in all runs. */
   processes: string[];
   experiments: model.Experiment[];
-  span: number;
 }
 
 /** Decodes what the program wrote. Fails with a message for the reader. */
@@ -110,8 +128,30 @@ export async function decodeReport(report: model.Report): Promise<Data> {
   const disks = await Promise.all(report.disks.map(decodeDisk));
   const runs: Run[] = [];
   for (const input of report.inputs) runs.push(await decodeInput(input, disks, processes));
-  const span = runs.reduce((most, run) => Math.max(most, run.span), 0);
-  return { generator: report.generator, runs, processes, experiments: report.experiments, span };
+  const { generator, stories, experiments } = report;
+  return { generator, runs, stories, groups: groupsOf(stories, runs), processes, experiments };
+}
+
+/** The inputs of each story and of the same disks, then the others. One story has them all. */
+export function groupsOf(stories: readonly model.Story[], runs: readonly Run[]): Group[] {
+  const left = new Set(runs);
+  const group = (title: string, first: readonly Run[], belongs: (run: Run) => boolean): Group => {
+    const own = [...first, ...[...left].filter((run) => !first.includes(run) && belongs(run))];
+    for (const run of own) left.delete(run);
+    return { title, runs: own };
+  };
+  const told = stories
+    .map(({ title, bars }) => ({ title, own: bars.flatMap(({ input }) => runs[input ?? -1] ?? []) }))
+    .filter(({ own }) => own.length > 0);
+  const groups = told.map(({ title, own }) =>
+    group(
+      title,
+      own,
+      ({ disk }) => told.length === 1 || (disk !== null && own.some((run) => run.disk === disk)),
+    ),
+  );
+  if (left.size > 0 || groups.length === 0) groups.push(group("Other inputs", [], () => true));
+  return groups;
 }
 
 async function decodeRuns(runs: model.Runs): Promise<Runs> {

@@ -21,9 +21,67 @@ disks: Array<Disk>,
  */
 inputs: Array<Input>, 
 /**
+ * What the starts among the inputs, or those of a demo, say together.
+ */
+stories: Array<Story>, 
+/**
  * Experiments of the laboratory.
  */
 experiments: Array<Experiment>, };
+
+/**
+ * Starts of one thing from several places: the result with which the page opens.
+ */
+export type Story = { 
+/**
+ * What starts, as the beginning of a sentence that ends with a time.
+ */
+title: string, 
+/**
+ * What exactly, from what, how often, and on which machine.
+ */
+about: string, 
+/**
+ * The starts, in the order in which they are shown.
+ */
+bars: Array<Bar>, 
+/**
+ * The number of the start that is compared with the other.
+ */
+after: number, 
+/**
+ * And of that other one.
+ */
+before: number, 
+/**
+ * The time of the first by the limit.
+ */
+to_limit: number | null, };
+
+/**
+ * A start of a story.
+ */
+export type Bar = { 
+/**
+ * What serves it.
+ */
+label: string, 
+/**
+ * When it was ready; of several runs the median.
+ */
+seconds: number, 
+/**
+ * What no start from there can be quicker than.
+ */
+limit_s: number | null, 
+/**
+ * Whether headstart serves it.
+ */
+is_ours: boolean, 
+/**
+ * The number of its input, where there is one.
+ */
+input: number | null, };
 
 /**
  * A disk, with what an image among the inputs, or a profile, says of it.

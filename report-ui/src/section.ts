@@ -24,6 +24,8 @@ export interface ViewSpec {
   title: string;
   about: string;
   options: Record<string, Option>;
+  /** Whether an input of the group has what it shows. */
+  has: (context: Context) => boolean;
   /** Draws, or says why there is nothing to draw. */
   make: (context: Context, width: number, options: Record<string, string>) => Made | string;
 }
@@ -32,6 +34,8 @@ export interface View {
   element: HTMLElement;
   id: string;
   title: string;
+  /** Whether there is something to draw. */
+  has: () => boolean;
   draw: () => void;
   setTime: () => void;
 }
@@ -103,7 +107,15 @@ export function makeView(spec: ViewSpec, context: Context): View {
   button("PNG", true, () => void (picture && savePng(file, picture.svg)));
   button("CSV", false, () => typeof made !== "string" && saveCsv(file, made.table()));
   element.append(body);
-  return { element, id: spec.id, title: spec.title, draw, setTime: () => picture?.setTime(context.time) };
+  const has = (): boolean => spec.has(context);
+  return {
+    element,
+    id: spec.id,
+    title: spec.title,
+    has,
+    draw,
+    setTime: () => picture?.setTime(context.time),
+  };
 }
 
 /** Says what is below the pointer or the keyboard's place, and moves the playback by a click or Enter. */

@@ -1,5 +1,6 @@
 /** Percentiles, fairness, totals. */
-import { BLOCK_BYTES, type RequestTable } from "./data";
+import { union } from "./bins";
+import { BLOCK_BYTES, isWaitedFor, type RequestTable } from "./data";
 
 /** The nearest-rank percentile of values in ascending order; `NaN` of none. */
 export function percentile(sorted: ArrayLike<number>, percent: number): number {
@@ -31,6 +32,14 @@ export function duration(requests: RequestTable, i: number, part: Part): number 
 /** When a request was answered. */
 export function answered(requests: RequestTable, i: number): number {
   return requests.at[i]! + requests.wait[i]! + requests.service[i]!;
+}
+
+/** How long a program waited for the chosen requests: each moment once. */
+export function waitedSeconds(requests: RequestTable, chosen: Uint32Array): number {
+  const waited = chosen.filter((i) => isWaitedFor(requests.kind[i]!));
+  const starts = Float64Array.from(waited, (i) => requests.at[i]!);
+  const ends = Float64Array.from(waited, (i) => answered(requests, i));
+  return union(starts, ends).reduce((sum, [from, to]) => sum + to - from, 0);
 }
 
 export interface Share {

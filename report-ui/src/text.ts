@@ -19,6 +19,34 @@ export function seconds(value: number | null): string {
   return `${digits(value * 1e6)} µs`;
 }
 
+/** A time that is compared with others: always in seconds, unless it is small. */
+export function fixed(value: number): string {
+  return value >= 0.1 ? `${value.toFixed(2)} s` : seconds(value);
+}
+
+/** A ratio, or nothing where it says nothing. */
+export function times(ratio: number): string {
+  if (!Number.isFinite(ratio) || ratio <= 0) return "";
+  const size =
+    ratio >= 100 ? ratio.toFixed(0) : ratio >= 0.1 ? ratio.toFixed(2) : Number(ratio.toPrecision(2));
+  return `×${size}`;
+}
+
+/** A figure with its ratio to another. */
+export function withRatio(shown: string, ratio: number | null): string {
+  const words = ratio === null ? "" : times(ratio);
+  return words === "" ? shown : `${shown} (${words})`;
+}
+
+/** Text as XML. */
+export function escapeXml(text: string): string {
+  const names: Record<string, string> = { "&": "amp", "<": "lt", ">": "gt", '"': "quot", "'": "apos" };
+  // XML has no place for control characters, nor for halves of pairs.
+  return text
+    .replace(/[^\t\n\r -\ud7ff\ue000-\ufffd\u{10000}-\u{10ffff}]/gu, "\ufffd")
+    .replace(/[&<>"']/g, (letter) => `&${names[letter]!};`);
+}
+
 export function bytes(value: number): string {
   const units = ["B", "KiB", "MiB", "GiB", "TiB"];
   let unit = 0;
@@ -41,9 +69,33 @@ export function measure(name: string, value: number | string | null): string {
   return Number.isInteger(value) ? count(value) : value.toPrecision(4);
 }
 
+/** Figures whose own names say too little. */
+const LABELS: Record<string, string> = {
+  ready_s: "ready after",
+  limit_s: "limit",
+  demand_wait_s: "waits for the medium, each moment once",
+  store_requests: "requests to the medium",
+  store_bytes: "read from the medium",
+  demand_requests: "reads of the kernel",
+  demand_bytes: "read by the kernel",
+  demand_outside_bytes: "read outside the hot region",
+  hot_bytes: "hot region",
+  hot_compressed_bytes: "hot region, as stored",
+  prefetch_bytes: "prefetched",
+  prefetch_stream_bytes: "stream of the prefetch",
+  prefetch_stream_s: "time of that stream",
+  overdue_bytes: "prefetched later than the recorded start needed it",
+  peak_rss_bytes: "memory of the server",
+  end_reason: "why the prefetch ended",
+  waited_requests: "requests that a program waits for",
+  wall_s: "end of the command",
+  image_bytes: "size of the image",
+  logical_bytes: "size of the disk",
+};
+
 /** A name without its unit: `demand_wait_s` is "Demand wait". */
 export function label(name: string): string {
-  const words = name.replace(/_(s|bytes|kib|ratio)$/, "").replaceAll("_", " ");
+  const words = LABELS[name] ?? name.replace(/_(s|bytes|kib|ratio)$/, "").replaceAll("_", " ");
   return words.charAt(0).toUpperCase() + words.slice(1);
 }
 

@@ -1,7 +1,7 @@
 /** Reports for tests and the benchmark, and pages that have them. */
 import { readFileSync, writeFileSync } from "node:fs";
 import { deflateSync } from "node:zlib";
-import type { Column, Input, Report, Texts } from "../src/model";
+import type { Bar, Column, Input, Report, Story, Texts } from "../src/model";
 
 export function column(type: Column["type"], values: ArrayLike<number>): Column {
   const array = { u8: Uint8Array, u32: Uint32Array, f32: Float32Array, f64: Float64Array }[type].from(values);
@@ -105,14 +105,33 @@ function input(
   };
 }
 
+/** A program that starts: each of the inputs, and one that has no input. */
+function story(inputs: Input[]): Story {
+  const bars: Bar[] = inputs.map(({ name, ready_s }, input) => {
+    return { label: name, seconds: ready_s!, limit_s: 2, is_ours: input === 1, input };
+  });
+  const raw = { label: HOSTILE, seconds: 19, limit_s: null, is_ours: false, input: null };
+  return {
+    title: "A program starts",
+    about: `${HOSTILE}; medians`,
+    bars: [raw, ...bars],
+    after: 2,
+    before: 1,
+    to_limit: 1.2,
+  };
+}
+
 export function report(counts: number[] = [1200, 4000], blocks = 60_000): Report {
   const runs = (first: number[], count: number[]) => ({
     first: column("u32", first),
     count: column("u32", count),
   });
   const quarter = Math.floor(blocks / 4);
+  const inputs = counts.map((count, i) =>
+    input(`start-${i}.hsp`, count, blocks, 4 - i, i === 0 ? 0 : 0.5, 7 + i),
+  );
   return {
-    version: 3,
+    version: 4,
     generator: "headstart test",
     disks: [
       {
@@ -128,7 +147,8 @@ export function report(counts: number[] = [1200, 4000], blocks = 60_000): Report
         },
       },
     ],
-    inputs: counts.map((count, i) => input(`start-${i}.hsp`, count, blocks, 4 - i, i === 0 ? 0 : 0.5, 7 + i)),
+    inputs,
+    stories: counts.length > 1 ? [story(inputs)] : [],
     experiments: [
       {
         name: "seek-2005",

@@ -11,6 +11,7 @@ mod page;
 mod read;
 mod recording;
 mod stage_files;
+mod story;
 
 #[cfg(test)]
 mod model_tests;

@@ -10,7 +10,7 @@ use ts_rs::TS;
 use crate::column::{Column, Texts};
 
 /// The version of this model, which the page checks.
-pub const VERSION: u32 = 3;
+pub const VERSION: u32 = 4;
 
 /// Everything that the page shows.
 #[derive(Clone, Debug, Serialize)]
@@ -24,8 +24,44 @@ pub struct Report {
     pub disks: Vec<Disk>,
     /// Starts and other recordings, in the order of the command line.
     pub inputs: Vec<Input>,
+    /// What the starts among the inputs, or those of a demo, say together.
+    pub stories: Vec<Story>,
     /// Experiments of the laboratory.
     pub experiments: Vec<Experiment>,
+}
+
+/// Starts of one thing from several places: the result with which the page opens.
+#[derive(Clone, Debug, Serialize)]
+#[cfg_attr(test, derive(TS))]
+pub struct Story {
+    /// What starts, as the beginning of a sentence that ends with a time.
+    pub title: String,
+    /// What exactly, from what, how often, and on which machine.
+    pub about: String,
+    /// The starts, in the order in which they are shown.
+    pub bars: Vec<Bar>,
+    /// The number of the start that is compared with the other.
+    pub after: u32,
+    /// And of that other one.
+    pub before: u32,
+    /// The time of the first by the limit.
+    pub to_limit: Option<f64>,
+}
+
+/// A start of a story.
+#[derive(Clone, Debug, Serialize)]
+#[cfg_attr(test, derive(TS))]
+pub struct Bar {
+    /// What serves it.
+    pub label: String,
+    /// When it was ready; of several runs the median.
+    pub seconds: f64,
+    /// What no start from there can be quicker than.
+    pub limit_s: Option<f64>,
+    /// Whether headstart serves it.
+    pub is_ours: bool,
+    /// The number of its input, where there is one.
+    pub input: Option<u32>,
 }
 
 /// A disk, with what an image among the inputs, or a profile, says of it.

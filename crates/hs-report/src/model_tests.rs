@@ -8,6 +8,8 @@ use crate::{column, model};
 fn the_types_of_the_page_are_those_of_the_model() {
     let declarations = typescript!(
         model::Report,
+        model::Story,
+        model::Bar,
         model::Disk,
         model::Runs,
         model::HotRegion,

@@ -9,7 +9,7 @@ use crate::column::{Column, Texts};
 use crate::model::{Disk, Files, HotRegion, Input, InputKind, Report, RequestKind, Requests, Runs, VERSION};
 use crate::read::{ImageInput, Inputs};
 use crate::recording::{Recording, Request};
-use crate::stage_files;
+use crate::{stage_files, story};
 
 /// Kinds in the order of their numbers.
 const KINDS: [RequestKind; 5] = [
@@ -29,6 +29,7 @@ pub(crate) fn report(inputs: Inputs) -> Report {
         generator: concat!("headstart ", env!("CARGO_PKG_VERSION")).to_owned(),
         disks: Vec::new(),
         inputs: Vec::new(),
+        stories: inputs.stories,
         experiments: inputs.experiments,
     };
     let mut by_digest: HashMap<Digest, u32> = HashMap::new();
@@ -49,7 +50,19 @@ pub(crate) fn report(inputs: Inputs) -> Report {
                 number
             })
         });
+        if let Some((story, bar)) = recording.bar {
+            report.stories[story].bars[bar].input = Some(report.inputs.len() as u32);
+        }
+        // A profile names files that the trace of a start from the same disk does not name.
+        if let Some(disk) = disk.map(|disk| &mut report.disks[disk as usize])
+            && disk.files.is_none()
+        {
+            disk.files = files(&recording.files);
+        }
         report.inputs.push(input(recording, disk));
+    }
+    if report.stories.is_empty() {
+        report.stories.extend(story::of_starts(&report.inputs));
     }
     for image in inputs.images {
         let disk = by_digest[&image.digest];

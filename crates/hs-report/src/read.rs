@@ -14,16 +14,18 @@ use std::path::Path;
 use anyhow::{Context, bail};
 use hs_image::FileKind;
 
-use crate::model::{Experiment, InputKind};
+use crate::model::{Experiment, InputKind, Story};
 use crate::recording::{OwnProfile, Recording};
 
 pub(crate) use self::image::ImageInput;
+pub(crate) use self::json::summary;
 
 /// What the inputs hold.
 #[derive(Debug, Default)]
 pub(crate) struct Inputs {
     pub(crate) images: Vec<ImageInput>,
     pub(crate) recordings: Vec<Recording>,
+    pub(crate) stories: Vec<Story>,
     pub(crate) experiments: Vec<Experiment>,
 }
 
@@ -49,8 +51,29 @@ impl Inputs {
         Ok(())
     }
 
-    /// Puts the profile that a guest recorded of itself on the time axis of its whole start.
+    /// Brings together what belongs together: a trace and the summary of the same start, and a profile that a
+    /// guest recorded of itself and the trace of its whole start.
     pub(crate) fn align(&mut self) {
+        self.join_summaries();
+        self.align_profiles();
+    }
+
+    /// A trace takes the figures of the summary of the same start.
+    fn join_summaries(&mut self) {
+        let mut at = 0;
+        while at < self.recordings.len() {
+            let it = &self.recordings[at];
+            let Some(trace) = self.recordings.iter().position(|trace| it.is_summary_of(trace)) else {
+                at += 1;
+                continue;
+            };
+            let summary = self.recordings.remove(at);
+            self.recordings[trace - usize::from(trace > at)].take_figures(summary);
+        }
+    }
+
+    /// Puts the profile that a guest recorded of itself on the time axis of its whole start.
+    fn align_profiles(&mut self) {
         let known = |recording: &Recording| Some((recording.own_profile?, recording.name.clone()));
         let own: Vec<_> = self.recordings.iter().filter_map(known).collect();
         for profile in self.recordings.iter_mut().filter(|one| one.kind == InputKind::Profile) {

@@ -75,6 +75,8 @@ pub(crate) struct Recording {
     pub(crate) lives: Vec<Life>,
     pub(crate) cpu: Vec<CpuUse>,
     pub(crate) summary: Option<Map<String, Value>>,
+    /// The numbers of the story and of the bar in it that this is.
+    pub(crate) bar: Option<(usize, usize)>,
     /// The profile that the guest recorded of itself meanwhile.
     pub(crate) own_profile: Option<OwnProfile>,
     pub(crate) notes: Vec<String>,
@@ -108,6 +110,7 @@ impl Recording {
             lives: Vec::new(),
             cpu: Vec::new(),
             summary: None,
+            bar: None,
             own_profile: None,
             notes: Vec::new(),
         }
@@ -119,6 +122,24 @@ impl Recording {
             true => FileMap::new(&self.files),
             false => FileMap::default(),
         }
+    }
+
+    /// Whether this is the summary of the start that `trace` is of: both were ready at the same nanosecond.
+    pub(crate) fn is_summary_of(&self, trace: &Self) -> bool {
+        let differ_s = self.ready_s.zip(trace.ready_s).map(|(a, b)| (a - b).abs());
+        let are_both = self.kind == InputKind::Summary && trace.kind == InputKind::Trace;
+        are_both
+            && trace.summary.is_none()
+            && self.medium == trace.medium
+            && differ_s.is_some_and(|seconds| seconds < 1e-9)
+    }
+
+    /// Takes the figures of its summary, and its name in a story.
+    pub(crate) fn take_figures(&mut self, summary: Self) {
+        if summary.bar.is_some() {
+            (self.name, self.bar) = (summary.name, summary.bar);
+        }
+        self.summary = summary.summary;
     }
 
     /// Begins later, by so much, on the time axis of another recording.

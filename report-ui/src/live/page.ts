@@ -2,7 +2,7 @@
 import { STATES, STATE_TEXT, type State } from "../blocks";
 import { decodeColumn } from "../column";
 import { Context } from "../context";
-import type { Data, Disk } from "../data";
+import { groupsOf, type Data, type Disk } from "../data";
 import { choice, h } from "../dom";
 import { saveCanvas, saveCsv } from "../export";
 import { columnsFor } from "../layout";
@@ -250,5 +250,7 @@ function dataOf(feed: Feed | null): Data {
     summary: null,
     notes: [],
   };
-  return { generator: feed?.generator ?? "", runs: [run], processes: [], experiments: [], span: 0 };
+  const runs = [run];
+  const groups = groupsOf([], runs);
+  return { generator: feed?.generator ?? "", runs, stories: [], groups, processes: [], experiments: [] };
 }

@@ -16,6 +16,7 @@ export function ratesView(rates: () => Rates): ViewSpec {
     title: "Rates",
     about: "What the medium was asked for each second, and how long reads waited for it.",
     options: {},
+    has: () => true,
     make: (context, width) => make(context, width, rates()),
   };
 }

@@ -2,7 +2,7 @@
 import * as Plot from "@observablehq/plot";
 import { position, type Scale } from "../bins";
 import type { Context } from "../context";
-import { KINDS, type Run } from "../data";
+import { isWaitedFor, KINDS, type Run } from "../data";
 import { table } from "../dom";
 import { frame, hatch, plot, type Panel } from "../picture";
 import type { ViewSpec } from "../section";
@@ -23,13 +23,16 @@ interface Bin {
 export const latency: ViewSpec = {
   id: "latency",
   title: "Latency",
-  about: "How long requests took. Lines mark the times that 50, 90 and 99 of a hundred did not exceed.",
+  about:
+    "How long the requests took that a program waits for: not those that bring blocks ahead of it. " +
+    "Lines mark the times that 50, 90 and 99 of a hundred did not exceed.",
   options: { part: PART },
+  has: (context) => context.group.runs.some((run) => run.requests?.kind.some(isWaitedFor)),
   make: (context, width, options) => {
-    const runs = context.withRequests.filter((run) => context.wholeOf(run).length > 0);
-    if (runs.length === 0) return "No input has requests that pass the filter.";
+    const runs = context.withRequests.filter((run) => context.waitedOf(run).length > 0);
+    if (runs.length === 0) return "No request that a program waits for passes the filter.";
     const part = options.part as Part;
-    const domain = timeDomain(context, runs, part);
+    const domain = timeDomain(runs, (run) => context.waitedOf(run), part);
     const binned = runs.map((run) => histogram(context, run, part, domain));
     const most = Math.max(...binned.flat().map((bin) => total(bin)));
     const times = runs.map((run) => percentiles(context, run, part));
@@ -40,8 +43,9 @@ export const latency: ViewSpec = {
       }
     }
     const columns = ["input", "from_s", "to_s", ...KINDS];
+    const legend = byKind(context).legend.filter(({ category }) => isWaitedFor(category));
     const below = [percentileTable(context, runs, times)];
-    return { panels, legend: byKind(context).legend, below, table: () => ({ columns, rows: rows() }) };
+    return { panels, legend, below, table: () => ({ columns, rows: rows() }) };
   },
 };
 
@@ -59,7 +63,7 @@ function histogram(context: Context, run: Run, part: Part, domain: [number, numb
     counts: KINDS.map(() => 0),
   }));
   const at = position(scale);
-  for (const i of context.wholeOf(run)) {
+  for (const i of context.waitedOf(run)) {
     const share = at(Math.max(domain[0], duration(run.requests!, i, part)));
     bins[Math.min(length - 1, Math.floor(share * length))]!.counts[run.requests!.kind[i]!]!++;
   }
@@ -67,7 +71,7 @@ function histogram(context: Context, run: Run, part: Part, domain: [number, numb
 }
 
 function percentiles(context: Context, run: Run, part: Part): number[] {
-  const sorted = Float32Array.from(context.wholeOf(run), (i) => duration(run.requests!, i, part)).sort();
+  const sorted = Float32Array.from(context.waitedOf(run), (i) => duration(run.requests!, i, part)).sort();
   const mean = sorted.reduce((a, b) => a + b, 0) / sorted.length;
   return [...PERCENTS.map((percent) => percentile(sorted, percent)), sorted[sorted.length - 1]!, mean];
 }
@@ -76,15 +80,10 @@ function percentileTable(context: Context, runs: Run[], times: number[][]): HTML
   const names = [...PERCENTS.map((percent) => `p${percent}`), "longest", "mean"];
   const rows = runs.map((run, i) => [
     context.nameOf(run),
-    text.count(context.wholeOf(run).length),
-    ...times[i]!.map((time, k) => {
-      const ratio = time / times[0]![k]!;
-      return i > 0 && Number.isFinite(ratio)
-        ? `${text.seconds(time)} (×${ratio.toFixed(2)})`
-        : text.seconds(time);
-    }),
+    text.count(context.waitedOf(run).length),
+    ...times[i]!.map(text.seconds),
   ]);
-  return table("Percentiles", ["Input", "Requests", ...names], rows);
+  return table("Percentiles", ["Input", "Requests that a program waits for", ...names], rows);
 }
 
 function panel(
@@ -140,13 +139,13 @@ function panel(
     x: {
       type: "log",
       domain,
-      label: "time",
+      label: null,
       ticks: timeTicks(domain, width),
       tickFormat: (value: number) => text.seconds(value),
     },
     y: {
       domain: [0, most],
-      label: "requests",
+      label: null,
       grid: true,
       ticks: 4,
       tickFormat: (value: number) => text.count(value),
@@ -154,7 +153,7 @@ function panel(
     marks,
   });
   return {
-    heading: context.nameOf(run),
+    heading: `${context.nameOf(run)}, requests by their time`,
     plot: svg,
     time: false,
     describe: (x) => {

@@ -16,16 +16,18 @@ const SPEEDS = [0.05, 0.1, 0.25, 0.5, 1, 2, 4, 8];
 
 export function makeMap(context: Context): View {
   const about =
-    "Every block of the disk, in rows of ascending addresses. Wheel with Ctrl, + and − zoom; drag and arrow keys move; " +
-    "the line joins the requests of the last moments of the playback.";
+    "Every block of the disk, by address. Ctrl and wheel, + and − zoom; drag and arrow keys move. " +
+    "In playback a line joins the last requests.";
   const { element, tools } = shell("map", "Image map", about);
+  const heading = element.querySelector("h2")!;
   const panesBox = h("div", { class: "panes" });
   const legend = h("ul", { class: "legend", "aria-label": "States of blocks" });
   const empty = h("p", { class: "empty" }, "No input has a disk with blocks.");
   let panes: MapPane[] = [];
   const picked: string[] = [];
 
-  const candidates = (): Run[] => context.runs.filter((run) => (run.disk?.blocks ?? 0) > 0);
+  const isShown = (run: Run): boolean => (run.disk?.blocks ?? 0) > 0;
+  const candidates = (): Run[] => context.runs.filter(isShown);
   const pickers = h("span", { class: "pickers" });
   tools.append(pickers);
   const png = h(
@@ -46,9 +48,9 @@ export function makeMap(context: Context): View {
   const draw = (): void => {
     const runs = candidates();
     const names = runs.map((run) => [String(context.data.runs.indexOf(run)), context.nameOf(run)] as const);
-    const left = names.find(([id]) => id === picked[0])?.[0] ?? names[0]?.[0] ?? "";
-    const right =
-      picked[1] === "" ? "" : (names.find(([id]) => id === picked[1])?.[0] ?? names[1]?.[0] ?? "");
+    const named = (id: string | undefined): string | undefined => names.find((each) => each[0] === id)?.[0];
+    const left = named(picked[0]) ?? names[0]?.[0] ?? "";
+    const right = picked[1] === "" ? "" : (named(picked[1]) ?? names[1]?.[0] ?? "");
     const pick = (side: number) => (value: string) => {
       picked[side] = value;
       draw();
@@ -59,6 +61,7 @@ export function makeMap(context: Context): View {
     );
     pickers.hidden = runs.length < 2;
     const chosen = [left, right].filter((id) => id !== "").map((id) => context.data.runs[Number(id)]!);
+    heading.textContent = chosen.length > 1 ? "Before and after, block by block" : "Image map";
     const cells = Math.max(0, ...chosen.map((run) => context.blocksOf(run).cells));
     const isNarrow = element.clientWidth < 700;
     const width = Math.floor(
@@ -101,7 +104,8 @@ export function makeMap(context: Context): View {
       showCounts();
     }
   };
-  return { element, id: "map", title: "Image map", draw, setTime };
+  const has = (): boolean => context.group.runs.some(isShown);
+  return { element, id: "map", title: "Image map", has, draw, setTime };
 }
 
 /** All panes zoom together, since they share their axes. */
@@ -156,7 +160,6 @@ function makePlayer(context: Context, isUseful: () => boolean): Player {
   let playing = false;
   let before = 0;
   let speed = 1;
-  const { span } = context.data;
   const slider = h("input", { type: "range", min: 0, max: 1000, step: 1, value: 1000, "aria-label": "Time" });
   const output = h("output", { class: "time" });
   const button = h("button", { type: "button", class: "play", click: () => setPlaying(!playing) }, "▶ Play");
@@ -164,7 +167,7 @@ function makePlayer(context: Context, isUseful: () => boolean): Player {
     playing = value;
     button.textContent = playing ? "❚❚ Pause" : "▶ Play";
     if (!playing) return;
-    if (context.time >= span) context.setTime(0);
+    if (context.time >= context.span) context.setTime(0);
     before = performance.now();
     requestAnimationFrame(frame);
   };
@@ -173,10 +176,10 @@ function makePlayer(context: Context, isUseful: () => boolean): Player {
     const time = context.time + (Math.max(0, now - before) / 1000) * speed;
     before = now;
     context.setTime(time);
-    if (time >= span) setPlaying(false);
+    if (time >= context.span) setPlaying(false);
     else requestAnimationFrame(frame);
   };
-  slider.addEventListener("input", () => context.setTime((Number(slider.value) / 1000) * span));
+  slider.addEventListener("input", () => context.setTime((Number(slider.value) / 1000) * context.span));
   const speeds = SPEEDS.map((value) => [String(value), `×${value}`] as const);
   const element = h(
     "div",
@@ -187,6 +190,7 @@ function makePlayer(context: Context, isUseful: () => boolean): Player {
     choice("Speed", speeds, "1", (value) => (speed = Number(value))),
   );
   const show = (): void => {
+    const { span } = context;
     slider.value = String(span > 0 ? (context.time / span) * 1000 : 1000);
     output.textContent = text.seconds(context.time);
     slider.setAttribute("aria-valuetext", output.textContent);

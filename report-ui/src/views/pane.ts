@@ -57,7 +57,8 @@ export class MapPane {
     this.whole = fit(this.blocks.cells, columns, w, hh);
     this.fitScale = this.whole.scale / this.ratio;
     this.painter.view = this.whole;
-    const size = `${text.count(run.disk!.blocks)} blocks, ${text.count(columns * this.blocks.blocksPerCell)} a row`;
+    const ready = run.ready === null ? "" : `ready after ${text.fixed(run.ready)} · `;
+    const size = `${ready}${text.count(run.disk!.blocks)} blocks, ${text.count(columns * this.blocks.blocksPerCell)} a row`;
     const name = h("h3", { title: this.title }, this.title, h("small", {}, ` ${size}`));
     const stack = h("div", { class: "stack" }, this.canvas, this.overlay);
     this.element = h("div", { class: "pane" }, name, stack, this.readout);
@@ -130,7 +131,7 @@ export class MapPane {
     const { width, height } = this.overlay;
     drawing.clearRect(0, 0, width, height);
     const { position, chosen } = this.blocks;
-    if (position > 0 && this.context.time < this.context.data.span) {
+    if (position > 0 && this.context.time < this.context.span) {
       drawing.strokeStyle = getComputedStyle(this.canvas).color;
       drawing.lineWidth = this.ratio;
       for (let p = Math.max(1, position - TRAIL); p < position; p++) {

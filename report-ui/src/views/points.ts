@@ -23,8 +23,6 @@ export interface PointsPanel {
   yOf: (i: number) => number;
   category: (i: number) => number;
   marks: Plot.Markish[];
-  /** What a point is; a request when not given. */
-  unit?: string;
   /** A place in words. */
   place: (x: number, y: number) => string;
   names: (category: number) => string;
@@ -57,12 +55,7 @@ export function pointsPanel(spec: PointsPanel): Panel {
     y: { grid: true, ...axis(spec.y), ...spec.yAxis },
     marks,
   });
-  return {
-    heading: `${spec.heading} — ${count(grid.total)} ${spec.unit ?? "requests"}`,
-    plot: svg,
-    time: spec.time,
-    describe: describer(spec, grid),
-  };
+  return { heading: spec.heading, plot: svg, time: spec.time, describe: describer(spec, grid) };
 }
 
 function axis(scale: Scale): Plot.ScaleOptions {

@@ -28,6 +28,7 @@ export const scatter: ViewSpec = {
     "How long each request took, over its step: from the end of the request before it to its first block. " +
     "A disk with heads draws a V; a medium without them a line.",
   options: { colour: COLOUR_BY, part: { label: PART.label, choices: [PART.choices[1], PART.choices[0]] } },
+  has: (context) => context.hasRequests,
   make: (context, width, options) => {
     const runs = context.withRequests.filter((run) => context.chosenOf(run).length > 0);
     if (runs.length === 0) return "No input has requests that pass the filter.";
@@ -36,7 +37,7 @@ export const scatter: ViewSpec = {
     const steps = runs.map((run) => stepsOf(context, run));
     const farthest = steps.reduce((top, each) => each.reduce((a, b) => Math.max(a, Math.abs(b)), top), 1);
     const x: Scale = { type: "symlog", domain: [-farthest, farthest], linear: BLOCK_BYTES };
-    const y: Scale = { type: "log", domain: timeDomain(context, runs, part) };
+    const y: Scale = { type: "log", domain: timeDomain(runs, (run) => context.chosenOf(run), part) };
     const panels = runs.map((run, index) =>
       pointsPanel({
         heading: context.nameOf(run),
@@ -78,11 +79,11 @@ function stepsOf(context: Context, run: Run): Float64Array {
 }
 
 /** From the shortest to the longest time, in whole powers of ten. */
-export function timeDomain(context: Context, runs: Run[], part: Part): [number, number] {
+export function timeDomain(runs: Run[], chosenOf: (run: Run) => Uint32Array, part: Part): [number, number] {
   let low = Infinity;
   let high = SHORTEST;
   for (const run of runs) {
-    for (const i of context.chosenOf(run)) {
+    for (const i of chosenOf(run)) {
       const time = Math.max(SHORTEST, duration(run.requests!, i, part));
       low = Math.min(low, time);
       high = Math.max(high, time);

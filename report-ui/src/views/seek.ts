@@ -20,6 +20,7 @@ export const seek: ViewSpec = {
   about:
     "Where on the disk requests read, over time. Demand and prefetch are apart; all inputs share both axes.",
   options: { colour: COLOUR_BY },
+  has: (context) => context.hasRequests,
   make: (context, width, options) => {
     const runs = context.withRequests;
     if (runs.length === 0) return "No input has requests.";
@@ -28,8 +29,8 @@ export const seek: ViewSpec = {
     const panels: Panel[] = [];
     const grouped = runs.map((run) => groupsOf(context, run));
     GROUPS.forEach(([name], group) => {
-      if (grouped.every((groups) => groups[group]!.length === 0)) return;
       runs.forEach((run, index) => {
+        if (grouped[index]![group]!.length === 0) return;
         panels.push(panel(context, run, name, grouped[index]![group]!, by, most, width));
       });
     });
@@ -85,7 +86,7 @@ function panel(
     y,
     xAxis: { label: "time (s)", ticks: ticks(width) },
     yAxis: {
-      label: "address",
+      label: null,
       ticks: byteTicks(most * BLOCK_BYTES),
       tickFormat: (value: number) => text.bytes(value),
     },
@@ -94,7 +95,6 @@ function panel(
     yOf: (i) => requests.block[i]! * BLOCK_BYTES,
     category: (i) => by.of(requests, i),
     marks: [],
-    unit: chosen.some((i) => requests.part[i] === 1) ? "runs of blocks" : "requests",
     names: (category) => by.legend.find((item) => item.category === category)?.text ?? "",
     place: (x, address) => {
       if (Number.isNaN(address)) return text.seconds(x);

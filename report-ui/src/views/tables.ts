@@ -1,9 +1,10 @@
 /** Views that are tables: totals, files, fairness, experiments. */
 import type { Context } from "../context";
+import { union } from "../bins";
 import { BLOCK_BYTES, DEMAND, findRun, KINDS, type Run } from "../data";
 import { h, table } from "../dom";
 import type { Made, ViewSpec } from "../section";
-import { duration, jain, shares } from "../stats";
+import { answered, jain, shares, waitedSeconds } from "../stats";
 import * as text from "../text";
 
 type Value = number | string | boolean | null;
@@ -13,25 +14,22 @@ function ratio(value: Value | undefined, base: Value | undefined): number | null
   return typeof value === "number" && typeof base === "number" && base !== 0 ? value / base : null;
 }
 
-function withRatio(shown: string, times: number | null): string {
-  return times === null ? shown : `${shown} (×${times.toFixed(2)})`;
-}
-
 function made(below: Node[], columns: string[], rows: text.CellValue[][]): Made {
   return { panels: [], legend: [], below, table: () => ({ columns, rows }) };
 }
 
 export const totals: ViewSpec = {
   id: "totals",
-  title: "Totals",
-  about: "Figures of each input. Ratios in brackets are to the first one.",
+  title: "Figures",
+  about:
+    "Figures of each input, without those that are zero everywhere. Ratios in brackets are to the first input.",
   options: {},
+  has: ({ group }) => group.runs.some((run) => run.summary ?? run.requests),
   make: (context) => {
-    const { runs } = context;
-    if (runs.length === 0) return "No input is shown.";
+    const runs = context.runs.filter((run) => run.summary ?? run.requests);
     const figures = runs.map((run) => figuresOf(context, run));
     const keys = [...new Set(figures.flatMap((each) => [...each.keys()]))];
-    const filled = keys.filter((key) => figures.some((each) => (each.get(key) ?? null) !== null));
+    const filled = keys.filter((key) => figures.some((each) => each.get(key)));
     if (filled.length === 0) return "The inputs have no figures.";
     const names = runs.map((run) => context.nameOf(run));
     const rows = filled.map((key) => [
@@ -40,11 +38,11 @@ export const totals: ViewSpec = {
         const value = each.get(key) ?? null;
         const words = typeof value === "boolean" ? (value ? "yes" : "no") : value;
         const shown = text.measure(key, typeof words === "string" ? text.shorten(words, 28) : words);
-        return withRatio(shown, i === 0 ? null : ratio(value, figures[0]!.get(key)));
+        return text.withRatio(shown, i === 0 ? null : ratio(value, figures[0]!.get(key)));
       }),
     ]);
     const data = filled.map((key) => [key, ...figures.map((each) => plain(each.get(key) ?? null))]);
-    return made([table("Totals", ["Figure", ...names], rows)], ["figure", ...names], data);
+    return made([table("Figures", ["Figure", ...names], rows)], ["figure", ...names], data);
   },
 };
 
@@ -52,44 +50,42 @@ function plain(value: Value): text.CellValue {
   return typeof value === "boolean" ? String(value) : value;
 }
 
-/** Figures of the run summary, and those that the requests and blocks say. */
+/** The first rows, where they are known. */
+const FIRST = ["ready_s", "limit_s", "demand_wait_s", "store_requests", "seeks", "store_bytes"];
+
+/** Figures of the run summary, or else of the requests; and what became of the blocks. */
 function figuresOf(context: Context, run: Run): Map<string, Value> {
-  const found = new Map<string, Value>([
-    ["command", run.command],
-    ["medium", run.medium],
-    ["ready_s", run.ready],
-    ["ended_s", run.ended],
-    ...Object.entries(run.summary ?? {}),
-  ]);
-  if (!run.requests) return found;
-  const kinds = shares(run.requests, context.chosenOf(run), run.requests.kind);
-  KINDS.forEach((kind, index) => {
-    const share = kinds.get(index);
-    if (!share) return;
-    found.set(`${kind}_requests`, share.requests);
-    found.set(`${kind}_bytes`, share.bytes);
-    found.set(`${kind}_time_s`, share.seconds);
-  });
-  if (run.disk) {
-    const blocks = context.blocksOf(run).finalCounts();
-    if (kinds.has(1) || kinds.has(2)) {
-      found.set("page_cache_took_blocks", blocks.cached);
-      for (const state of ["used", "late", "unused"] as const) found.set(`${state}_blocks`, blocks[state]);
-    }
-    found.set("read_on_demand_blocks", blocks.read);
+  const found = new Map<string, Value>();
+  const { requests, summary } = run;
+  if (summary) {
+    const keys = new Set([...FIRST.filter((key) => key in summary), ...Object.keys(summary)]);
+    for (const key of keys) found.set(key, summary[key] ?? null);
+    found.delete("medium");
+  } else if (requests) {
+    found.set("ready_s", run.ready);
+    found.set("demand_wait_s", waitedSeconds(requests, context.chosenOf(run)));
+    found.set("waited_requests", context.waitedOf(run).length);
+    const kinds = shares(requests, context.chosenOf(run), requests.kind);
+    kinds.forEach(({ bytes }, kind) => found.set(`${KINDS[kind]!}_bytes`, bytes));
   }
+  if (!requests || !run.disk) return found;
+  const blocks = context.blocksOf(run).finalCounts();
+  found.set("page_cache_took_blocks", blocks.cached);
+  for (const state of ["used", "late", "unused"] as const) found.set(`${state}_blocks`, blocks[state]);
+  found.set("read_on_demand_blocks", blocks.read);
   return found;
 }
 
 interface FileTotal {
   reads: number;
+  /** Each moment once. */
   wait: number;
 }
 
 export const files: ViewSpec = {
   id: "files",
   title: "Files that were waited for",
-  about: "Demand reads by the file of their first block: the sum of their times from arrival to answer.",
+  about: "Demand reads by the file of their first block: how long they lasted, each moment of a file once.",
   options: {
     most: {
       label: "Show",
@@ -99,6 +95,7 @@ export const files: ViewSpec = {
       ],
     },
   },
+  has: ({ group }) => group.runs.some((run) => run.requests && run.disk?.files),
   make: (context, _width, options) => {
     const runs = context.withRequests.filter((run) => run.disk?.files);
     if (runs.length === 0)
@@ -115,7 +112,7 @@ export const files: ViewSpec = {
       ...found.flatMap((each, i) => {
         const own = each.get(path);
         const times = i === 0 ? null : ratio(own?.wait, found[0]!.get(path)?.wait);
-        return [withRatio(text.seconds(own?.wait ?? 0), times), text.count(own?.reads ?? 0)];
+        return [text.withRatio(text.seconds(own?.wait ?? 0), times), text.count(own?.reads ?? 0)];
       }),
     ]);
     const names = runs.flatMap((run) => [`${context.nameOf(run)}: time`, "reads"]);
@@ -135,17 +132,21 @@ function filesOf(context: Context, run: Run): Map<string, FileTotal> {
   const found = new Map<string, FileTotal>();
   const requests = run.requests!;
   const { paths, runs, path } = run.disk!.files!;
-  const totals = new Map<number, FileTotal>();
+  const spans = new Map<number, [number[], number[]]>();
   for (const i of context.chosenOf(run)) {
     if (requests.kind[i] !== DEMAND) continue;
     const at = findRun(runs, requests.block[i]!);
     const key = at < 0 ? -1 : path[at]!;
-    let own = totals.get(key);
-    if (!own) totals.set(key, (own = { reads: 0, wait: 0 }));
-    own.reads++;
-    own.wait += duration(requests, i, "total");
+    let own = spans.get(key);
+    if (!own) spans.set(key, (own = [[], []]));
+    own[0].push(requests.at[i]!);
+    own[1].push(answered(requests, i));
   }
-  for (const [key, own] of totals) found.set(paths[key] ?? "(metadata, or no known file)", own);
+  for (const [key, [starts, ends]] of spans) {
+    const open = union(Float64Array.from(starts), Float64Array.from(ends));
+    const wait = open.reduce((sum, [from, to]) => sum + to - from, 0);
+    found.set(paths[key] ?? "(metadata, or no known file)", { reads: starts.length, wait });
+  }
   return found;
 }
 
@@ -164,6 +165,7 @@ export const stageFiles: ViewSpec = {
       ],
     },
   },
+  has: ({ group }) => group.runs.some((run) => run.stageFiles.length > 0),
   make: (context, _width, options) => {
     const runs = context.runs.filter((run) => run.stageFiles.length > 0);
     if (runs.length === 0)
@@ -206,6 +208,8 @@ export const fairness: ViewSpec = {
     "Jain's index by client or process: 1 when all got the same, 1/n when one of n got all. " +
     "Of bytes, and of the mean time of a request.",
   options: {},
+  has: ({ group }) =>
+    group.runs.some(({ requests }) => requests?.process.some((each) => each !== requests.process[0])),
   make: (context) => {
     const below: Node[] = [];
     const data: text.CellValue[][] = [];
@@ -265,6 +269,7 @@ export const experiments: ViewSpec = {
       ],
     },
   },
+  has: ({ data }) => data.experiments.length > 0,
   make: (context, _width, options) => {
     const { experiments: all } = context.data;
     if (all.length === 0) return "No input has results of the laboratory.";
@@ -281,7 +286,7 @@ export const experiments: ViewSpec = {
             [target && `goal: ${target}`, note].filter(Boolean).join(". ") || "–",
             h("span", { class: `verdict ${verdict}` }, VERDICTS[verdict]),
             figureText(value),
-            times === null ? "–" : `×${times.toFixed(2)}`,
+            times === null ? "–" : text.times(times) || "–",
             off === null ? "–" : figureText(off),
           ];
         });

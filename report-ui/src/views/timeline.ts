@@ -2,7 +2,7 @@
 import * as Plot from "@observablehq/plot";
 import { Spread, union } from "../bins";
 import type { Context } from "../context";
-import { BLOCK_BYTES, DEMAND, KINDS, WARM, type Run } from "../data";
+import { BLOCK_BYTES, DEMAND, hasTimes, KINDS, WARM, type Run } from "../data";
 import { colour } from "../palette";
 import { frame, hatch, plot, ticks, type Panel } from "../picture";
 import type { ViewSpec } from "../section";
@@ -41,10 +41,9 @@ export const timeline: ViewSpec = {
   title: "Timeline",
   about: "What happened when. Lines mark when the start was ready and when the medium became idle.",
   options: {},
+  has: ({ group }) => group.runs.some(hasTimes),
   make: (context, width) => {
-    const runs = context.runs.filter(
-      (run) => run.requests ?? run.stages.length + run.lives.length + run.cpu.length > 0,
-    );
+    const runs = context.runs.filter(hasTimes);
     if (runs.length === 0) return "No input has requests, stages or processes.";
     const bins = Math.max(40, Math.floor((width - 92) / 3));
     const series = runs.map((run) => measure(context, run, bins));

@@ -41,7 +41,7 @@ export async function open(
 
 /** Scrolls through all views, so that each is drawn. */
 export async function drawAll(page: Page): Promise<void> {
-  for (const id of await page.$$eval("section", (all) => all.map((each) => each.id))) {
+  for (const id of await page.$$eval("section:not([hidden])", (all) => all.map((each) => each.id))) {
     await page.$eval(`#${id}`, (element) => element.scrollIntoView());
     await page.waitForSelector(`#${id}[data-drawn]`);
   }

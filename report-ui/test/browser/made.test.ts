@@ -46,16 +46,27 @@ testWith({ root: true })(
           .slice(1);
         const found = new Map<string, number>();
         for (const row of rows.map((row) => row.split(","))) {
-          const key = `${row[0]![0]} ${row[3]}`;
+          const key = `${row[0]} ${row[3]}`;
           found.set(key, (found.get(key) ?? 0) + Number(row[2]));
         }
         return found;
       };
       const found = await states();
-      expect(found.get("1 read")).toBeGreaterThan(500);
-      const ahead = (found.get("2 cached") ?? 0) + (found.get("2 used") ?? 0) + (found.get("2 late") ?? 0);
+      expect(found.get("before.csv read")).toBeGreaterThan(500);
+      const ahead =
+        (found.get("after.csv cached") ?? 0) +
+        (found.get("after.csv used") ?? 0) +
+        (found.get("after.csv late") ?? 0);
       expect(ahead).toBeGreaterThan(500);
-      expect(found.get("2 read") ?? 0).toBeLessThan(found.get("1 read")! / 4);
+      expect(found.get("after.csv read") ?? 0).toBeLessThan(found.get("before.csv read")! / 4);
+      // A trace and the summary of the same start are one input.
+      expect(await page.$$eval(".inputs li", (all) => all.length)).toBe(2);
+      expect(await page.$eval(".inputs", (list) => list.textContent)).toMatch(
+        /ready after .* requests to the medium/,
+      );
+      expect(await page.$eval("#result h2", (heading) => heading.textContent)).toMatch(
+        /instead of .*before\.csv/,
+      );
       const text = (id: string): Promise<string> => page.$eval(`#${id}`, (view) => view.textContent);
       expect(await text("timeline")).toMatch(/sh \(\d+/);
       expect(await text("timeline")).toContain("processors in use");

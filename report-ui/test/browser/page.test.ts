@@ -18,14 +18,15 @@ beforeAll(async () => {
 afterAll(() => browser.close());
 
 const VIEWS = [
+  "result",
   "map",
+  "totals",
+  "timeline",
+  "latency",
+  "files",
+  "stages",
   "seek",
   "steps",
-  "latency",
-  "timeline",
-  "totals",
-  "stages",
-  "files",
   "fairness",
   "experiments",
 ];
@@ -57,7 +58,7 @@ test("the seek plot as SVG has its panels and both kinds, and no markup from nam
   expect(svg).not.toContain("data-transient");
 });
 
-test("the latency histogram counts each request, and a filter takes some away", async () => {
+test("the latency histogram counts what a program waits for, and a filter takes it away", async () => {
   const sum = (csv: string): number[] => {
     const rows = csv
       .trim()
@@ -67,11 +68,13 @@ test("the latency histogram counts each request, and a filter takes some away", 
     return [0, 1].map((kind) => rows.reduce((total, row) => total + row[kind]!, 0));
   };
   const all = sum((await saved(page, "latency", "CSV", "headstart-latency.csv")).toString());
-  expect(all[0]! + all[1]!).toBe(5200);
-  await page.click("input[name=prefetch]");
+  const requests = (await saved(page, "seek", "CSV", "headstart-seek.csv")).toString().split("\r\n");
+  expect(all).toEqual([requests.filter((row) => row.includes(",demand,")).length, 0]);
+  await page.click("details.filters summary");
+  await page.click("input[name=demand]");
   await drawAll(page);
-  expect(sum((await saved(page, "latency", "CSV", "headstart-latency.csv")).toString())).toEqual([all[0], 0]);
-  await page.click("input[name=prefetch]");
+  expect(await page.$eval("#latency .empty", (element) => element.textContent)).toContain("waits for");
+  await page.click("input[name=demand]");
   await drawAll(page);
 });
 
@@ -211,6 +214,56 @@ test("the keyboard moves on the map and in pictures", async () => {
   expect(await page.$eval("#latency .readout", (element) => element.textContent)).toMatch(
     /demand|no requests/,
   );
+});
+
+test("the first screen has the sentence and the chart, also of a telephone", async () => {
+  const [shown, wrong] = await open(browser, FILE, 390);
+  expect(await shown.$eval("#result h2", (element) => element.textContent)).toContain("2.40 s instead of");
+  const box = await shown.$eval("#result .chart", (element) => {
+    const { x, width, bottom } = element.getBoundingClientRect();
+    return { x, width, bottom };
+  });
+  expect(box).toMatchObject({ x: 10, width: 370 });
+  expect(box.bottom).toBeLessThan(500);
+  expect(await shown.$$eval(".inputs li", (all) => all.length)).toBe(2);
+  expect(wrong).toEqual([]);
+  await shown.close();
+  const file = (await saved(page, "result", "SVG", "headstart-result.svg")).toString();
+  expect(file).toContain("prefers-color-scheme: dark");
+  expect(file).not.toMatch(/<script|<img/);
+});
+
+test("only views that have data are shown, and only the inputs of one story at a time", async () => {
+  const file = join(OUT, "stories.html");
+  const data = report([50, 60]);
+  const [first] = data.stories;
+  const only = (input: number) => ({
+    ...first!,
+    title: `Story ${input}`,
+    bars: first!.bars.slice(input + 1),
+  });
+  data.stories = [
+    { ...only(0), bars: [first!.bars[1]!], after: 0, before: 0 },
+    { ...only(1), after: 0, before: 0 },
+  ];
+  data.disks.push({ ...data.disks[0]!, hot: null, zero: null, files: null });
+  data.inputs[1] = { ...data.inputs[1]!, disk: 1, stage_files: null };
+  data.experiments = [];
+  writePage(file, data);
+  const [shown, wrong] = await open(browser, file, 1280);
+  const visible = () => shown.$$eval("section:not([hidden])", (all) => all.map((each) => each.id));
+  const links = () => shown.$$eval("nav a:not([hidden])", (all) => all.map((each) => each.hash.slice(1)));
+  const one = VIEWS.filter((view) => view !== "experiments");
+  expect([await visible(), await links()]).toEqual([one, one]);
+  expect(await shown.$$eval(".pane h3", (all) => all.map((each) => each.title))).toEqual(["start-0.hsp"]);
+  const choice = await shown.$("xpath///label[starts-with(., 'Details of')]/select");
+  await choice!.select("1");
+  await drawAll(shown);
+  expect(await visible()).toEqual(one.filter((view) => !["files", "stages"].includes(view)));
+  expect(await shown.$$eval(".pane h3", (all) => all.map((each) => each.title))).toEqual(["start-1.hsp"]);
+  expect(await shown.$eval(".player output", (element) => element.textContent)).toBe("3.00 s");
+  expect(wrong).toEqual([]);
+  await shown.close();
 });
 
 test("screenshots in both widths and themes; the page is not wider than the screen", async () => {

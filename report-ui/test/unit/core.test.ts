@@ -3,14 +3,16 @@ import { density, Spread, union } from "../../src/bins";
 import { Blocks } from "../../src/blocks";
 import { Context } from "../../src/context";
 import { decodeColumn } from "../../src/column";
-import { decodeReport, fileOf, findRun, KINDS } from "../../src/data";
+import { decodeReport, fileOf, findRun, groupsOf, KINDS, type Run } from "../../src/data";
 import { select } from "../../src/filter";
 import { cellAt, columnsFor, fit, pixel, spans } from "../../src/layout";
 import type { Feed } from "../../src/live/feed";
 import { Rates } from "../../src/live/rates";
-import { jain, percentile, shares } from "../../src/stats";
+import type { Story } from "../../src/model";
+import { jain, percentile, shares, waitedSeconds } from "../../src/stats";
+import { chart, chartFile, sentence, type Shape } from "../../src/story";
 import { treeOf } from "../../src/tree";
-import { bytes, csv, measure, seconds, shorten } from "../../src/text";
+import { bytes, csv, measure, seconds, shorten, times } from "../../src/text";
 import { column, HOSTILE, report } from "../fixture";
 
 describe("decode", () => {
@@ -25,7 +27,7 @@ describe("decode", () => {
     await expect(decodeColumn({ ...good, data: "AAAA" }, "u32")).rejects.toThrow();
   });
   test("a newer version and unknown processes are refused", async () => {
-    await expect(decodeReport({ ...report([3]), version: 4 })).rejects.toThrow("version 4");
+    await expect(decodeReport({ ...report([3]), version: 5 })).rejects.toThrow("version 5");
     const bad = report([3]);
     bad.inputs[0]!.requests!.processes = [];
     await expect(decodeReport(bad)).rejects.toThrow("unknown");
@@ -44,6 +46,57 @@ describe("decode", () => {
     expect(fileOf(disk, 59_000)).toBeNull();
     expect(findRun({ first: Uint32Array.of(5), count: Uint32Array.of(2) }, 7)).toBe(-1);
   });
+});
+
+test("inputs are grouped by story, in its order; others come with the disk, or last", async () => {
+  const data = await decodeReport(report([1, 1]));
+  expect(data.groups.map(({ title, runs }) => [title, runs.length])).toEqual([["A program starts", 2]]);
+  const [first, second] = data.runs as [Run, Run];
+  const other = { ...first, name: "other", disk: { ...first.disk! } };
+  const same = { ...first, name: "same" };
+  const story = (title: string, inputs: number[]) => {
+    const bar = { label: "", seconds: 1, limit_s: null, is_ours: false };
+    return { ...data.stories[0]!, title, bars: inputs.map((input) => ({ ...bar, input })) };
+  };
+  const runs = [other, same, { ...second, disk: null }, first];
+  const names = (stories: Story[]) =>
+    groupsOf(stories, runs).map(({ title, runs }) => [title, ...runs.map((run) => run.name)]);
+  expect(names([story("a", [3]), story("b", [2])])).toEqual([
+    ["a", first.name, "same"],
+    ["b", second.name],
+    ["Other inputs", "other"],
+  ]);
+  expect(names([story("a", [3, 1])])).toEqual([["a", first.name, "same", "other", second.name]]);
+  expect(names([])).toHaveLength(1);
+  expect(groupsOf([], [])).toHaveLength(1);
+});
+
+test("a story is told by a sentence and a chart, which no name breaks", () => {
+  const story = report([1, 1]).stories[0]!;
+  expect(sentence(story)).toBe(
+    "A program starts in 2.40 s instead of 3.20 s (start-0.hsp), at 1.20 of the limit.",
+  );
+  for (const width of [390, 720]) {
+    const { shapes, height } = chart(story, width);
+    const bars = shapes.filter(({ name }) => name === "rect").map(({ attributes }) => attributes);
+    const end = (bar: Shape["attributes"]): number => Number(bar.x) + Number(bar.width);
+    expect(bars.map(({ class: look }) => look)).toEqual(["other", "other", "ours"]);
+    expect(Math.max(...bars.map(end))).toBe(width - 72);
+    expect((end(bars[1]!) - Number(bars[1]!.x)) / (end(bars[2]!) - Number(bars[2]!.x))).toBeCloseTo(4 / 3, 1);
+    const limits = shapes.filter(
+      ({ name, attributes }) => name === "line" && attributes.x1 === attributes.x2,
+    );
+    expect(limits).toHaveLength(2);
+    expect(Math.max(...shapes.map(({ attributes }) => Number(attributes.y ?? 0)))).toBeLessThan(height);
+  }
+  const file = chartFile(story);
+  expect(file).toContain("&lt;script&gt;");
+  expect(file).not.toMatch(/<script|<img/);
+  expect(chartFile({ ...story, about: "\u0001\ud800" })).toContain(">\ufffd\ufffd</text>");
+});
+
+test("a ratio has digits where it says something", () => {
+  expect([2.5, 0.004, 249.83, 0, NaN].map(times)).toEqual(["×2.50", "×0.004", "×250", "", ""]);
 });
 
 test("the filter chooses by kind, process and time", async () => {
@@ -158,6 +211,9 @@ test("what a page cache takes is no program's, and is not said to be used", asyn
   const context = new Context(data);
   const run = data.runs[0]!;
   expect(context.chosenOf(run).length).toBe(3);
+  // Only the demand read is waited for: not what warms a cache, or comes ahead.
+  expect([...context.waitedOf(run)]).toEqual([2]);
+  expect(waitedSeconds(run.requests!, context.chosenOf(run))).toBeCloseTo(0.1);
   const end = new Blocks(run, context.chosenOf(run)).finalCounts();
   expect([end.late, end.cached, end.used, end.unused, end.read]).toEqual([0, 2, 0, 1, 1]);
 });

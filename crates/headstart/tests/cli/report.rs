@@ -38,12 +38,15 @@ fn before_and_after_are_of_one_disk() {
     assert!(disks[0]["files"]["paths"]["count"].as_u64() > Some(2), "its files are named");
     let inputs = data["inputs"].as_array().expect("inputs");
     let kinds: Vec<&str> = inputs.iter().filter_map(|input| input["kind"].as_str()).collect();
-    assert_eq!(kinds, ["profile", "trace", "trace", "summary", "summary"]);
-    for input in &inputs[..3] {
+    assert_eq!(kinds, ["profile", "trace", "trace"], "a trace has the figures of its summary");
+    for input in inputs {
         assert_eq!((&input["disk"], &input["command"]), (&0.into(), &"/bin/cat /etc/motd".into()));
         assert!(input["ready_s"].as_f64() > Some(0.0), "{}", input["name"]);
     }
-    assert!(inputs[4]["summary"]["prefetch_bytes"].as_u64() > Some(0));
+    assert!(inputs[2]["summary"]["prefetch_bytes"].as_u64() > Some(0));
+    let bars = data["stories"][0]["bars"].as_array().expect("a story");
+    let bars: Vec<_> = bars.iter().map(|bar| (bar["label"].as_str(), bar["input"].as_u64())).collect();
+    assert_eq!(bars, [(Some("before.csv"), Some(1)), (Some("after.csv"), Some(2))]);
     let rows = |name: &str, kind: &str| {
         let text = std::fs::read_to_string(scene.path(name)).expect("a trace");
         text.lines().filter(|line| line.split(',').nth(1) == Some(kind)).count()

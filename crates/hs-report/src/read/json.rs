@@ -7,8 +7,9 @@ use serde::Deserialize;
 use serde_json::{Map, Value};
 
 use super::Inputs;
-use crate::model::{Experiment, Figure, FigureVerdict, InputKind, Stage};
+use crate::model::{Experiment, Figure, FigureVerdict, InputKind};
 use crate::recording::Recording;
+use crate::story::add_demo;
 
 /// A larger file is none of these.
 const MOST_BYTES: u64 = 64 << 20;
@@ -41,7 +42,7 @@ pub(super) fn read(file: impl Read, name: &str, inputs: &mut Inputs) -> anyhow::
                 continue;
             }
             if object.contains_key("demo_s") {
-                demo(object, inputs)?;
+                add_demo(&object, inputs)?;
                 continue;
             }
             summaries += 1;
@@ -55,24 +56,11 @@ pub(super) fn read(file: impl Read, name: &str, inputs: &mut Inputs) -> anyhow::
     Ok(())
 }
 
-/// The median starts and boots of demo.json, by the names of their contenders.
-fn demo(object: Map<String, Value>, inputs: &mut Inputs) -> anyhow::Result<()> {
-    let starts = object.get("start").and_then(|start| start.get("runs")).and_then(Value::as_array);
-    let start = |run: &Value| (run["label"].as_str().unwrap_or("start").to_owned(), run.clone());
-    let boots = object.get("runs").and_then(Value::as_object);
-    let boot = |(name, run): (&String, &Value)| (format!("boot: {name}"), run.clone());
-    let runs = starts.into_iter().flatten().map(start).chain(boots.into_iter().flatten().map(boot));
-    for (name, run) in runs.take(MOST_SUMMARIES) {
-        let Value::Object(run) = run else { bail!("the runs of demo.json are no objects") };
-        inputs.recordings.push(summary(run, &name)?);
-    }
-    Ok(())
-}
-
 /// A summary has these keys in every version.
 const KEYS: [&str; 3] = ["wall_s", "medium", "store_requests"];
 
-fn summary(object: Map<String, Value>, name: &str) -> anyhow::Result<Recording> {
+/// A run summary.
+pub(crate) fn summary(object: Map<String, Value>, name: &str) -> anyhow::Result<Recording> {
     if let Some(missing) = KEYS.iter().find(|key| !object.contains_key(**key)) {
         bail!("this JSON is no run summary (there is no '{missing}') and no result of `lab run`");
     }
@@ -80,28 +68,15 @@ fn summary(object: Map<String, Value>, name: &str) -> anyhow::Result<Recording> 
         |key: &str| object.get(key).and_then(Value::as_f64).filter(|it| it.is_finite() && *it >= 0.0);
     let text = |key: &str| object.get(key).and_then(Value::as_str).map(str::to_owned);
     let (ready_s, ended_s) = (number("ready_s"), number("wall_s"));
-    let mut stages = Vec::new();
-    if let Some(to_s) = ready_s {
-        stages.push(Stage { name: "start".into(), from_s: 0.0, to_s });
-    }
-    if let (Some(from_s), Some(to_s)) = (ready_s, ended_s.filter(|ended| Some(*ended) > ready_s)) {
-        stages.push(Stage { name: "after ready".into(), from_s, to_s });
-    }
     let (medium, command) = (text("medium"), text("command"));
     let is_plain = |value: &Value| !value.is_array() && !value.is_object();
-    let total = object.len();
-    let summary: Map<String, Value> = object.into_iter().filter(|(_, value)| is_plain(value)).collect();
-    let left_out = total - summary.len();
-    let notes =
-        if left_out > 0 { vec![format!("{left_out} keys that are lists are not shown.")] } else { vec![] };
+    let summary = object.into_iter().filter(|(_, value)| is_plain(value)).collect();
     Ok(Recording {
         command,
         medium,
         ready_s,
         ended_s,
-        stages,
         summary: Some(summary),
-        notes,
         ..Recording::new(name, InputKind::Summary)
     })
 }

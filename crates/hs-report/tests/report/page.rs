@@ -116,6 +116,89 @@ fn profiles_of_one_disk_share_it() {
     assert_eq!((&data["inputs"][1]["requests"], &data["inputs"][1]["disk"]), (&Value::Null, &Value::from(0)));
 }
 
+/// A run of a contender, as demo.json has it.
+fn ran(contender: &str, medium: &str, ready_s: f64) -> Value {
+    serde_json::json!({"contender": contender, "label": format!("<i>{contender}"), "medium": medium,
+        "ready_s": ready_s, "wall_s": ready_s, "store_requests": 7, "all_ready_s": [ready_s]})
+}
+
+#[test]
+fn a_demo_has_its_stories_and_their_traces() {
+    let flat = "flat-10ms-25mbs";
+    let boot =
+        |key: &str, at: f64| serde_json::json!({"contender": key, "label": key, "ready_s": {"median": at}});
+    let demo = serde_json::json!({
+        "demo_s": 9, "repeats": 3, "machine": {"cores": 2, "cpu": "CPU", "kernel": "6", "load_before": 0.7},
+        "start": {"medium": flat, "command": "python3", "limit": {"limit_s": 0.6},
+            "ratios": {"optimized_to_limit": {"ratio": 1.25}},
+            "runs": [ran("raw-ext4", flat, 19.0), ran("squashfs", flat, 3.5), ran("headstart", flat, 5.0),
+                ran("headstart-optimized", flat, 0.75), ran("native-warm", "none", 0.5)]},
+        "boot": {"medium": "hdd-7200", "contenders": [boot("raw", 9.0), boot("optimised", 3.0)],
+            "ratios": {"ready_to_limit": {"ratio": -1}}},
+        "runs": {"raw": ran("raw", "hdd-7200", 9.0), "optimised": ran("optimised", "hdd-7200", 3.0)},
+        "resume": {"media": {(flat): {"limit_s": 1.0}}, "runs": [ran("boot_warm", "none", 16.0), ran("flat", flat, 1.5)]},
+    });
+    let trace = STAGED.replace("2.5", "0.75").replacen("# {", &format!("# {{\"medium\":\"{flat}\","), 1);
+    let data = page(&[("start.csv", trace.as_bytes()), ("demo.json", demo.to_string().as_bytes())]);
+    let stories = data["stories"].as_array().expect("stories");
+    let [start, boot, resume] = &stories[..] else { panic!("{stories:?}") };
+    assert_eq!((&start["title"], &start["to_limit"]), (&"A program starts".into(), &1.25.into()));
+    let about = "python3; from flat-10ms-25mbs; medians of up to 3 runs; 2 cores of CPU, Linux 6; \
+                 the machine did other things when the demo began";
+    assert_eq!(start["about"], about);
+    // The quickest that is neither ours nor in memory.
+    assert_eq!((&start["before"], &start["after"]), (&1.into(), &3.into()));
+    let bars = start["bars"].as_array().expect("bars");
+    assert_eq!((&bars[3]["limit_s"], &bars[4]["limit_s"]), (&0.6.into(), &Value::Null));
+    assert_eq!((&bars[2]["is_ours"], &bars[1]["is_ours"]), (&true.into(), &false.into()));
+    // The trace is the run of its contender, with the figures of both.
+    let traced = &data["inputs"][bars[3]["input"].as_u64().expect("an input") as usize];
+    assert_eq!((&traced["kind"], &traced["name"]), (&"trace".into(), &"<i>headstart-optimized".into()));
+    assert_eq!(traced["summary"]["store_requests"], 7);
+    assert_eq!(data["inputs"].as_array().map(Vec::len), Some(9));
+    assert_eq!((&boot["before"], &boot["after"], &boot["to_limit"]), (&0.into(), &1.into(), &Value::Null));
+    assert_eq!((&resume["bars"][1]["limit_s"], &resume["to_limit"]), (&1.0.into(), &1.5.into()));
+}
+
+#[test]
+fn an_odd_demo_is_refused_or_has_no_story() {
+    let folder = Folder::new();
+    for (start, what) in [
+        (serde_json::json!({"runs": [{"label": "a"}]}), "no run summary"),
+        (serde_json::json!({"runs": [{"label": "a", "wall_s": 1}]}), "no run summary"),
+    ] {
+        let demo = folder.write("demo.json", serde_json::json!({"demo_s": 1, "start": start}).to_string());
+        let error = folder.report(&[&demo], "report.html").expect_err("no summary");
+        assert!(error.contains(what), "{error}");
+    }
+    let runs = [ran("headstart-optimized", "none", 1.0), ran("native-warm", "none", -1.0), Value::from(7)];
+    for odd in [
+        serde_json::json!({"demo_s": 1, "start": {"runs": runs}, "boot": [], "resume": "x", "machine": 7}),
+        serde_json::json!({"demo_s": 1, "boot": {"contenders": [{"contender": "raw"}, 7]}, "runs": 9}),
+        serde_json::json!({"demo_s": 1}),
+    ] {
+        let data = page(&[("demo.json", odd.to_string().as_bytes())]);
+        assert_eq!(data["stories"].as_array().map(Vec::len), Some(0), "{odd}");
+    }
+}
+
+#[test]
+fn starts_of_one_command_are_a_story() {
+    let run = |at: f64| {
+        format!(r#"{{"ready_s": {at}, "wall_s": 9, "medium": "hdd", "store_requests": 7, "limit_s": 1.0}}"#)
+    };
+    let (slow, quick) = (run(3.0), run(1.5));
+    let data = page(&[("slow.json", slow.as_bytes()), ("quick.json", quick.as_bytes())]);
+    let story = &data["stories"][0];
+    assert_eq!((&story["before"], &story["after"], &story["to_limit"]), (&0.into(), &1.into(), &1.5.into()));
+    assert_eq!((&story["bars"][1]["label"], &story["bars"][1]["input"]), (&"quick.json".into(), &1.into()));
+    let data = page(&[
+        ("slow.json", slow.as_bytes()),
+        ("other.csv", STAGED.replacen("# {", "# {\"command\":\"x\",", 1).as_bytes()),
+    ]);
+    assert_eq!(data["stories"].as_array().map(Vec::len), Some(0), "another command is another start");
+}
+
 /// On one time axis: a profile that a guest recorded of itself, and what was read before it began.
 #[test]
 fn a_profile_begins_where_its_trace_says() {
