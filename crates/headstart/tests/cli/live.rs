@@ -4,6 +4,7 @@
 use std::fs;
 use std::io::Write;
 use std::net::TcpListener;
+use std::os::unix::fs::PermissionsExt;
 use std::os::unix::net::UnixStream;
 use std::path::{Path, PathBuf};
 use std::process::Command;
@@ -139,6 +140,7 @@ fn make(root: &Path, program: &Path, folder: &Path) {
         let _ = fs::remove_dir_all(root);
         debootstrap(root, "bookworm", PACKAGES);
     }
+    compress_quickly(root);
     fs::create_dir(folder).expect("a folder");
     let file = |name: &str| folder.join(name).display().to_string();
     // Debug information would be a hundred megabytes of initramfs.
@@ -163,6 +165,19 @@ fn make(root: &Path, program: &Path, folder: &Path) {
     extract("network.iso", "/boot/initrd.img", "network.img");
     fs::remove_file(file("network.iso")).expect("removed");
     fs::write(file("name"), made["image_digest"].as_str().expect("a name")).expect("written");
+}
+
+/// In this system zstd has a low level, whatever it is told: an initramfs of these tests is made in seconds
+/// instead of a minute, and a tenth larger.
+fn compress_quickly(root: &Path) {
+    let (zstd, real) = (root.join("usr/bin/zstd"), root.join("usr/bin/zstd.real"));
+    if !real.exists() {
+        fs::rename(&zstd, real).expect("renamed");
+        let script = "#!/bin/sh\nfor word; do shift; case $word in -1[0-9]) word=-3 ;; esac; \
+                      set -- \"$@\" \"$word\"; done\nexec /usr/bin/zstd.real \"$@\"\n";
+        fs::write(&zstd, script).expect("written");
+        fs::set_permissions(&zstd, fs::Permissions::from_mode(0o755)).expect("executable");
+    }
 }
 
 /// The archive may not answer at once.
