@@ -117,7 +117,7 @@ const EXAMPLES: &[(&str, &[&str])] = &[
         "run",
         &[
             "headstart run fast.hsi -- python3 -c 'import pandas'",
-            "headstart run fast.hsi --emulate flat-10ms-25mbs --json summary.json -- /bin/true",
+            "headstart run fast.hsi --emulate flat-10ms-25mbs --json=summary.json -- /bin/true",
         ],
     ),
     (

@@ -125,7 +125,7 @@ fn results_follow_the_umask() {
     scene.raw("disk.raw", 60, 3);
     run(["keygen", &scene.arg("k")]).ok();
     let script = "umask \"$1\"
-        \"$0\" build disk.raw -o a.hsi --force --codec zstd:1 &&
+        \"$0\" build disk.raw -o a.hsi --raw --codec zstd:1 &&
         \"$0\" export a.hsi -o a.cloop --format cloop &&
         \"$0\" sign a.hsi --key k.key --expires 30";
     for (umask, expected) in [("077", 0o600), ("027", 0o640), ("022", 0o644)] {

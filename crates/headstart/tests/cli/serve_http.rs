@@ -65,7 +65,7 @@ fn images_are_served_and_read_again() {
     let proxy = Nginx::start(&scene, &format!("location / {{ proxy_pass http://127.0.0.1:{port}; }}"));
     for url in [&url, &proxy.url("b.hsi")] {
         let named = format!("{url}#{name}");
-        let export = ["export", &named, "-o", "out.raw", "--format", "raw", "--disk-cache=none"];
+        let export = ["export", &named, "-o", "out.raw", "--format", "raw", "--force", "--disk-cache=none"];
         run_remote(&scene, &export).ok();
         assert!(fs::read(scene.path("out.raw")).expect("exported") == disk);
     }
