@@ -11,6 +11,7 @@ use super::repository::Repository;
 /// and reaching over it makes no cycle. Every crate may use `hs-units`.
 const ARROWS: &[(&str, &[&str])] = &[
     ("hs-units", &[]),
+    ("hs-ext4", &["hs-units"]),
     ("hs-format", &["hs-units"]),
     ("hs-trace", &["hs-units"]),
     ("hs-queue", &["hs-units"]),
@@ -22,7 +23,7 @@ const ARROWS: &[(&str, &[&str])] = &[
     ("hs-store", &["hs-units", "hs-device"]),
     ("hs-remote", &["hs-store"]),
     ("hs-image", &["hs-format", "hs-store"]),
-    ("hs-build", &["hs-image", "hs-layout"]),
+    ("hs-build", &["hs-ext4", "hs-image", "hs-layout"]),
     ("hs-linux", &["hs-units"]),
     ("hs-disk", &["hs-image", "hs-engine", "hs-linux"]),
     ("hs-observe", &["hs-disk", "hs-linux", "hs-trace"]),

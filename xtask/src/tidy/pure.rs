@@ -7,6 +7,7 @@ use super::source::{is_word_at, line_of};
 /// The crates that must stay deterministic functions of their arguments.
 pub(crate) const PURE: &[&str] = &[
     "hs-units",
+    "hs-ext4",
     "hs-format",
     "hs-trace",
     "hs-queue",

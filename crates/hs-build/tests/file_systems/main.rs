@@ -1,0 +1,5 @@
+//! File systems as foreign programs see them: `e2fsck`, and the kernel's own mount.
+
+mod large;
+mod random;
+mod written;
