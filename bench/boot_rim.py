@@ -25,7 +25,7 @@ def full_image():
             random = Random(24)
             for _ in range(FILLER_MB):
                 file.write(random.randbytes(1_000_000))
-        headstart("build", full, "-o", draft, "--free", "64M", "--codec", "zstd:9", "--scratch", folder())
+        headstart("build", full, "-o", draft, "--free", "64M", "--codec", "zstd:9")
         remove(full)
 
     return kept("full.hsi", [stamp(root), program()], make)

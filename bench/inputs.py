@@ -90,7 +90,7 @@ def program():
 
 def built(root, name, *flags, level=LEVEL):
     """The unoptimised image of a root."""
-    words = ["--codec", f"zstd:{level}", "--scratch", folder(), *flags]
+    words = ["--codec", f"zstd:{level}", *flags]
     return kept(f"{name}.hsi", [stamp(root), program()],
                 lambda draft: headstart("build", root, "-o", draft, *words, patience_s=1800))
 

@@ -42,7 +42,7 @@ Architecture: $architecture
 Maintainer: $maintainer
 Installed-Size: $(du -sk "$tree" | cut -f 1)
 Depends: libc6 (>= $(glibc)), libgcc-s1
-Recommends: e2fsprogs, ca-certificates, fuse3
+Recommends: ca-certificates, fuse3
 Suggests: fuse2fs, user-mode-linux, qemu-system-x86, minisign, xorriso, grub-pc-bin, grub-efi-amd64-bin, dosfstools, mtools
 Section: admin
 Priority: optional

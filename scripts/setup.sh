@@ -35,7 +35,6 @@ build libc6-dev           the C headers and start files that gcc needs
 build ca-certificates     lets cargo and apt check who they download from
 page  nodejs              builds the report page; 18 or newer
 page  npm                 fetches what that page is made of, and builds it
-demo  e2fsprogs           mkfs.ext4 makes the disk of an image from a directory; the tests run e2fsck
 demo  util-linux          mount, umount, unshare and losetup: the demo makes its roots in namespaces
 demo  squashfs-tools      mksquashfs makes the squashfs that the demo compares with
 demo  mmdebstrap          makes the Debian roots that the demo starts a program from and boots
@@ -43,6 +42,7 @@ demo  user-mode-linux     linux.uml is the guest that 'headstart boot', its test
 demo  uidmap              lets mmdebstrap make that root without being root
 demo  gpg                 lets mmdebstrap find the key that signs the Debian archive
 test  chromium            the browser in which the tests open the report page
+test  e2fsprogs           e2fsck checks file systems that the tests make; mkfs.ext4 makes others
 test  xfsprogs            mkfs.xfs: the tests let a file fill itself on XFS
 test  btrfs-progs         mkfs.btrfs: and on btrfs
 test  fuse3               fusermount3 mounts an image without root; its rules open /dev/fuse to users

@@ -26,7 +26,7 @@ make_root() {
     rm -rf "${roots:?}/$1"
     mkdir -p "$roots"
     unshare --mount --pid --fork --kill-child -- mmdebstrap --quiet --mode=root --variant=minbase \
-        --include=e2fsprogs,ca-certificates,fuse3,busybox-static \
+        --include=ca-certificates,fuse3,busybox-static \
         --dpkgopt=force-unsafe-io "$1" "$roots/$1"
     : >"$roots/$1.complete"
 }

@@ -10,10 +10,10 @@ use std::os::unix::fs::{FileExt, FileTypeExt, MetadataExt, PermissionsExt, symli
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
-use hs_build::source::{Source, SourceError, SourceKind, SourceOptions, SourceProgress};
+use hs_build::source::{Source, SourceError, SourceKind, SourceOptions};
 use hs_format::{DiskContent, FileKind};
 use hs_units::ByteRange;
-use rustix::fs::{AtFlags, CWD, FileType, Mode, Timespec, Timestamps, XattrFlags};
+use rustix::fs::{AtFlags, CWD, FileType, Mode, OFlags, Timespec, Timestamps, XattrFlags};
 
 fn open(path: &Path) -> Result<Source, SourceError> {
     Source::open(path, &SourceOptions::default(), &|_| {})
@@ -183,6 +183,7 @@ const ROOT_PARTS: [Make; 4] = [
 fn populate(root: &Path, backwards: bool) {
     let mut parts: Vec<Make> = vec![
         |root, _| fs::create_dir_all(root.join("empty directory")).unwrap(),
+        |root, _| fs::create_dir_all(root.join("lost+found/found")).unwrap(),
         |root, _| fs::write(root.join("name with\nnewline"), "x").unwrap(),
         |root, _| fs::write(root.join(OsStr::from_bytes(b"not-utf8-\xff\xfe")), "y").unwrap(),
         |root, _| symlink("short target", root.join("short")).unwrap(),
@@ -245,7 +246,7 @@ fn populate(root: &Path, backwards: bool) {
     set_mtime(&root.join("big"), 4_102_444_800, 5);
 }
 
-/// Relative paths of everything below `root`, itself included, sorted; without a top `lost+found`.
+/// Relative paths of everything below `root`, itself included, sorted.
 fn walk(root: &Path) -> Vec<PathBuf> {
     let mut found = Vec::new();
     let mut pending = vec![PathBuf::new()];
@@ -257,7 +258,6 @@ fn walk(root: &Path) -> Vec<PathBuf> {
         }
         found.push(path);
     }
-    found.retain(|path| path != Path::new("lost+found"));
     found.sort();
     found
 }
@@ -307,17 +307,13 @@ fn a_directory_comes_back_through_the_kernel() {
         return;
     }
     let work = tempfile::tempdir().unwrap();
-    let [tree, scratch, at] = ["tree", "scratch", "at"].map(|name| work.path().join(name));
-    [&tree, &scratch, &at].into_iter().for_each(|path| fs::create_dir(path).unwrap());
+    let [tree, at] = ["tree", "at"].map(|name| work.path().join(name));
+    [&tree, &at].into_iter().for_each(|path| fs::create_dir(path).unwrap());
     populate(&tree, false);
-    let options = SourceOptions {
-        volume_label: Some("headstart test".to_owned()),
-        scratch_dir: Some(scratch.clone()),
-        ..SourceOptions::default()
-    };
+    let options =
+        SourceOptions { volume_label: Some("headstart test".to_owned()), ..SourceOptions::default() };
     let source = Source::open(&tree, &options, &|_| {}).unwrap();
     assert_eq!((source.kind(), source.content()), (SourceKind::Directory, FileKind::Disk(DiskContent::Ext)));
-    assert_eq!(fs::read_dir(&scratch).unwrap().count(), 0, "the scratch file has no name");
     let image = work.path().join("image");
     write_out(&source, &image);
     assert_clean(&image);
@@ -344,9 +340,7 @@ fn equal_trees_give_equal_bytes() {
         fs::create_dir(&memory).unwrap();
         let _mount = Mount::tmpfs("size=64m", &memory);
         run("cp", &["-a".as_ref(), one.as_ref(), memory.join("copy").as_ref()]);
-        let options = SourceOptions { scratch_dir: Some(memory.clone()), ..SourceOptions::default() };
-        let from_memory = Source::open(&memory.join("copy"), &options, &|_| {}).unwrap();
-        assert_eq!(first, digest(&from_memory), "copied to tmpfs, with the scratch file there");
+        assert_eq!(first, digest(&open(&memory.join("copy")).unwrap()), "copied to tmpfs");
     }
 
     fs::write(copy.join("zeros"), [1; 100_000]).unwrap();
@@ -504,17 +498,7 @@ fn options_that_cannot_be_met_are_refused() {
     let volume_label = Some("seventeen letters".to_owned());
     let error = open(SourceOptions { volume_label, ..SourceOptions::default() });
     assert!(matches!(error, SourceError::LabelTooLong { .. }), "{error}");
-    let scratch_dir = Some(work.path().join("missing"));
-    let error = open(SourceOptions { scratch_dir, ..SourceOptions::default() });
-    assert!(matches!(error, SourceError::Scratch { .. }), "{error}");
     set_xattr_too_large_is_told(&tree);
-    if is_root("the part of options_that_cannot_be_met_are_refused on a full file system") {
-        let small = work.path().join("small");
-        fs::create_dir(&small).unwrap();
-        let _mount = Mount::tmpfs("size=2m", &small);
-        let error = open(SourceOptions { scratch_dir: Some(small), ..SourceOptions::default() });
-        assert!(matches!(error, SourceError::NoSpace { .. }), "{error}");
-    }
 }
 
 /// Attributes that together take more than a block can only be set on some file systems, such as tmpfs.
@@ -537,20 +521,90 @@ fn set_xattr_too_large_is_told(tree: &Path) {
 fn a_source_that_changes_is_told() {
     let work = tempfile::tempdir().unwrap();
     let grows = work.path().join("grows");
-    for while_writing in [false, true] {
+    for is_read in [false, true] {
         fs::write(&grows, "short").unwrap();
-        let done = Cell::new(false);
-        let result = Source::open(work.path(), &SourceOptions::default(), &|progress| {
-            let is_writing = matches!(progress, SourceProgress::Writing { .. });
-            if is_writing == while_writing && !done.replace(true) {
-                File::options().append(true).open(&grows).unwrap().write_all(b"more").unwrap();
-            }
-        });
-        match result {
+        let source = open(work.path()).unwrap();
+        source.verify_unchanged().unwrap();
+        File::options().append(true).open(&grows).unwrap().write_all(b"more").unwrap();
+        let mut disk = vec![0; source.bytes() as usize];
+        let told = if is_read { source.read_at(0, &mut disk) } else { source.verify_unchanged() };
+        match told {
             Err(SourceError::Changed { path }) => assert_eq!(path, grows.canonicalize().unwrap()),
             other => panic!("{other:?}"),
         }
     }
+}
+
+#[test]
+fn a_folder_that_changes_while_the_tree_is_walked_is_told() {
+    let work = tempfile::tempdir().unwrap();
+    // The walk reports after 256 entries. It has then seen this folder, and not yet opened it.
+    let folder = work.path().join("!");
+    fs::create_dir(&folder).unwrap();
+    fs::write(folder.join("file"), "x").unwrap();
+    set_mtime(&folder, 1_000_000_000, 0);
+    (0..300).for_each(|number| fs::write(work.path().join(format!("{number:03}")), "x").unwrap());
+    let done = Cell::new(false);
+    let result = Source::open(work.path(), &SourceOptions::default(), &|_| {
+        if !done.replace(true) {
+            fs::remove_file(folder.join("file")).unwrap();
+        }
+    });
+    let folder = folder.canonicalize().unwrap();
+    assert!(matches!(&result, Err(SourceError::Changed { path }) if *path == folder), "{result:?}");
+}
+
+#[test]
+fn a_link_that_takes_the_place_of_a_folder_is_not_followed() {
+    let work = tempfile::tempdir().unwrap();
+    let [tree, secret] = ["tree", "secret"].map(|name| work.path().join(name));
+    // More folders than are kept open, so that the first one is opened again.
+    let folders = (0..40).map(|number| tree.join(format!("{number:02}")));
+    for folder in folders.chain([secret.clone()]) {
+        fs::create_dir_all(&folder).unwrap();
+        fs::write(folder.join("file"), "x".repeat(5000)).unwrap();
+    }
+    let source = open(&tree).unwrap();
+    fs::rename(tree.join("00"), work.path().join("away")).unwrap();
+    symlink(&secret, tree.join("00")).unwrap();
+    let result = source.read_at(0, &mut vec![0; source.bytes() as usize]);
+    let folder = tree.canonicalize().unwrap().join("00");
+    assert!(matches!(&result, Err(SourceError::Changed { path }) if *path == folder), "{result:?}");
+}
+
+#[test]
+fn a_path_may_be_longer_than_the_kernel_takes() {
+    let work = tempfile::tempdir().unwrap();
+    let name = "n".repeat(200);
+    let mut folder = File::open(work.path()).unwrap();
+    for _ in 0..30 {
+        rustix::fs::mkdirat(&folder, &name, Mode::from(0o755)).unwrap();
+        folder = rustix::fs::openat(&folder, &name, OFlags::DIRECTORY, Mode::empty()).unwrap().into();
+    }
+    let file =
+        rustix::fs::openat(&folder, "file", OFlags::CREATE | OFlags::WRONLY, Mode::from(0o644)).unwrap();
+    File::from(file).write_all(b"deep").unwrap();
+    let source = open(work.path()).unwrap();
+    let mut disk = vec![0; source.bytes() as usize];
+    source.read_at(0, &mut disk).unwrap();
+    source.verify_unchanged().unwrap();
+    assert!(disk.chunks(4096).any(|block| block.starts_with(b"deep")));
+}
+
+#[test]
+fn too_many_names_of_one_file_are_refused_by_name() {
+    let work = tempfile::tempdir().unwrap();
+    // tmpfs has no limit of its own.
+    if !is_root("too_many_names_of_one_file_are_refused_by_name") {
+        return;
+    }
+    let _mount = Mount::tmpfs("size=64m,nr_inodes=200000", work.path());
+    let first = work.path().join("00000");
+    fs::write(&first, "x").unwrap();
+    (1..70_000).for_each(|number| fs::hard_link(&first, work.path().join(format!("{number:05}"))).unwrap());
+    let error = open(work.path()).unwrap_err();
+    let refused = work.path().canonicalize().unwrap().join("65000");
+    assert!(matches!(&error, SourceError::Unsupported { path, .. } if *path == refused), "{error}");
 }
 
 #[test]

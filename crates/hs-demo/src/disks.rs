@@ -83,11 +83,7 @@ pub(super) fn image_stamp(disk_stamp: &str, options: &BuildOptions) -> String {
 /// Makes the raw disk from the root, by the source that `build` uses, so that all contenders hold the
 /// same bytes.
 pub(super) fn make_raw(cache: &Cache, files: &Files, stamp: &str, bar: &Bar) -> anyhow::Result<()> {
-    let options = SourceOptions {
-        free_bytes: files.free_bytes,
-        scratch_dir: Some(cache.unfinished()),
-        ..SourceOptions::default()
-    };
+    let options = SourceOptions { free_bytes: files.free_bytes, ..SourceOptions::default() };
     let show = |progress| hs_start::progress::of_source(bar, progress);
     let source = Source::open(&cache.path(files.root.name), &options, &show)?;
     let draft = cache.draft(files.raw);

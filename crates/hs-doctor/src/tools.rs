@@ -26,20 +26,12 @@ struct Tool {
 /// Whose main path a tool is on.
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum MainPath {
-    Everyone,
     /// Root has the kernel's own way.
     WithoutRoot,
     Nobody,
 }
 
 const TOOLS: &[Tool] = &[
-    Tool {
-        program: "mkfs.ext4",
-        package: "e2fsprogs",
-        version_flag: "-V",
-        needed_for: "build from a directory",
-        main_path: MainPath::Everyone,
-    },
     Tool {
         program: "fuse2fs",
         package: "fuse2fs",
@@ -73,7 +65,7 @@ const TOOLS: &[Tool] = &[
 pub(crate) fn checks(user: User) -> Vec<Check> {
     let path = std::env::var_os("PATH").unwrap_or_default();
     let mut folders: Vec<PathBuf> = std::env::split_paths(&path).collect();
-    // A user's PATH often lacks the folders where mkfs lives.
+    // A user's PATH often lacks these.
     folders.extend(["/usr/local/sbin", "/usr/sbin", "/sbin"].map(PathBuf::from));
     let mut checks: Vec<Check> = TOOLS.iter().map(|tool| judge(tool, &folders, user.is_root())).collect();
     checks.push(judge_iso(Lack::here()));
@@ -102,7 +94,6 @@ fn judge_page(found: io::Result<Option<PathBuf>>) -> Check {
 
 fn judge(tool: &Tool, folders: &[PathBuf], is_root: bool) -> Check {
     let needed = match tool.main_path {
-        MainPath::Everyone => true,
         MainPath::WithoutRoot => !is_root,
         MainPath::Nobody => false,
     };
@@ -154,11 +145,10 @@ mod tests {
     #[test]
     fn a_missing_tool_names_its_package_and_only_some_are_on_the_main_path() {
         let nowhere = [PathBuf::from("/nonexistent")];
-        let mkfs = judge(&TOOLS[0], &nowhere, true);
-        assert_eq!((mkfs.state, mkfs.advice.as_str()), (CheckState::Missing, "apt install e2fsprogs"));
-        assert!(mkfs.main_path);
         let fuse2fs = TOOLS.iter().find(|tool| tool.program == "fuse2fs").unwrap();
+        let missing = judge(fuse2fs, &nowhere, false);
+        assert_eq!((missing.state, missing.advice.as_str()), (CheckState::Missing, "apt install fuse2fs"));
+        assert!(missing.main_path);
         assert!(!judge(fuse2fs, &nowhere, true).main_path);
-        assert!(judge(fuse2fs, &nowhere, false).main_path);
     }
 }

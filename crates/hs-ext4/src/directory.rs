@@ -80,7 +80,10 @@ impl Directories {
         let mut sorted: Vec<(u32, u32)> = entries.iter().map(|&number| (hash_of(number), number)).collect();
         sorted.sort_unstable_by(|a, b| a.0.cmp(&b.0).then_with(|| name(a.1).cmp(name(b.1))));
         if let Some(pair) = sorted.windows(2).find(|pair| name(pair[0].1) == name(pair[1].1)) {
-            return Err(LayoutError::SameName { node: NodeId(plan.entries[pair[1].1 as usize].node) });
+            let mut path = plan.path(NodeId(node));
+            path.extend_from_slice(b"/");
+            path.extend_from_slice(name(pair[1].1));
+            return Err(LayoutError::SameName { path });
         }
         entries.iter_mut().zip(&sorted).for_each(|(entry, (_, number))| *entry = *number);
         if !is_small {
@@ -99,7 +102,7 @@ impl Directories {
             directory.index_blocks =
                 if leaves > IN_ROOT { to_u32(leaves.div_ceil(IN_NODE) as u64) } else { 0 };
             if directory.index_blocks as usize > IN_ROOT {
-                return Err(LayoutError::Names { directory: NodeId(node) });
+                return Err(LayoutError::Names { path: plan.path(NodeId(node)) });
             }
         }
         self.list.push(directory);

@@ -1,7 +1,5 @@
 //! What an ext4 file system cannot hold.
 
-use crate::plan::NodeId;
-
 /// Why an entry cannot be in an ext4 file system. The caller knows its path.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
@@ -33,25 +31,36 @@ pub enum Refusal {
 }
 
 /// Why a plan cannot be laid out.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
 pub enum LayoutError {
     /// A directory has more names than an index of two levels reaches.
-    #[error("a directory has more names than its index holds")]
+    #[error("it has more names than the index of a directory holds")]
     Names {
-        /// The directory.
-        directory: NodeId,
+        /// The path of the directory, from the root.
+        path: Vec<u8>,
     },
     /// Two entries of a directory have the same name.
-    #[error("a directory has the same name twice")]
+    #[error("its directory has this name twice")]
     SameName {
-        /// One of the two.
-        node: NodeId,
+        /// The path of one of the two, from the root.
+        path: Vec<u8>,
     },
     /// Descriptors of groups would not fit in front of the first one.
-    #[error("a file system of {blocks} blocks is too large")]
+    #[error("its file system would have {blocks} blocks, which is too large")]
     TooLarge {
         /// Blocks of 4096 bytes.
         blocks: u64,
     },
+}
+
+impl LayoutError {
+    /// The path of what is refused, from the root; empty for the root itself.
+    #[must_use]
+    pub fn path(&self) -> &[u8] {
+        match self {
+            Self::Names { path } | Self::SameName { path } => path,
+            Self::TooLarge { .. } => &[],
+        }
+    }
 }

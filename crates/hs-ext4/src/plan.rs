@@ -284,6 +284,12 @@ impl Plan {
         self.nodes.len()
     }
 
+    /// The node with this place in the order in which they are added.
+    #[must_use]
+    pub fn node(&self, index: usize) -> NodeId {
+        NodeId(to_u32(index as u64))
+    }
+
     /// Times that were moved to the nearest one that ext4 has.
     #[must_use]
     pub const fn moved_times(&self) -> u64 {
@@ -298,6 +304,15 @@ impl Plan {
         }
         let entry = &self.entries[self.nodes[node.index()].entry as usize];
         Some((NodeId(entry.parent), self.name(entry)))
+    }
+
+    /// The path of a node by its first name, from the root and without a slash before.
+    #[must_use]
+    pub fn path(&self, node: NodeId) -> Vec<u8> {
+        let names = std::iter::successors(self.first_name(node), |(folder, _)| self.first_name(*folder));
+        let mut names: Vec<&[u8]> = names.map(|(_, name)| name).collect();
+        names.reverse();
+        names.join(&b'/')
     }
 
     /// The size of a file.

@@ -15,9 +15,6 @@ pub fn of_source(bar: &Bar, progress: SourceProgress) {
         SourceProgress::Scanning { entries, .. } => {
             bar.spin(format!("scanning the directory: {entries} entries"));
         }
-        SourceProgress::Writing { bytes, total_bytes } => {
-            bar.update("making a file system", bytes, total_bytes);
-        }
-        _ => bar.spin("normalising inodes"),
+        _ => {}
     }
 }

@@ -40,9 +40,6 @@ pub(crate) struct Build {
     /// Free space in the file system that is made of a directory.
     #[arg(long, value_name = "SIZE", default_value = "0")]
     pub free: ByteSize,
-    /// Directory for the temporary file system of a directory. Default: beside the output.
-    #[arg(long, value_name = "DIR", hide_short_help = true)]
-    pub scratch: Option<PathBuf>,
     /// Threads that compress. Default: one per core.
     #[arg(long, value_name = "N", hide_short_help = true)]
     pub threads: Option<std::num::NonZeroUsize>,

@@ -51,7 +51,6 @@ pub(crate) fn run(args: &Build, quiet: bool) -> anyhow::Result<()> {
     let bar = Bar::new(quiet);
     let options = SourceOptions {
         free_bytes: args.free.0,
-        scratch_dir: args.scratch.clone(),
         output: Some(args.output.clone()),
         ..SourceOptions::default()
     };

@@ -229,26 +229,6 @@ fn a_file_larger_than_the_medium_is_refused() {
         .fails(1, &["large", "737280001 bytes do not fit on cd-24x-cav", "holds 737280000"]);
 }
 
-/// mkfs.ext4 is looked for beyond PATH, so its folders are covered, in a mount namespace of the test's own.
-#[test]
-fn a_missing_tool_is_named_with_its_package() {
-    if !machine_has(&["/usr/bin/unshare"]) {
-        return;
-    }
-    let scene = Scene::new();
-    let folder = scene.folder("root");
-    fs::write(scene.path("root/file"), "content").expect("written");
-    let script =
-        "for folder in /usr/local/sbin /usr/sbin /sbin; do mount -t tmpfs none $folder || exit 99; done
-        PATH= exec \"$0\" build \"$1\" -o \"$2\"";
-    let program = env!("CARGO_BIN_EXE_headstart");
-    let out = scene.arg("out.hsi");
-    let arguments = ["--mount", "/bin/sh", "-c", script, program, &folder, &out];
-    let ran = Command::new("/usr/bin/unshare").args(arguments).output().expect("unshare starts");
-    Ran::from(ran).fails(1, &["mkfs.ext4", "e2fsprogs"]);
-    assert_eq!(scene.names(), ["root"]);
-}
-
 /// All at once, and before a kernel is looked for, which this root has not.
 #[test]
 fn missing_tools_of_a_medium_are_named_together() {

@@ -21,7 +21,6 @@ mod superblock;
 
 use std::io;
 
-pub(crate) use attributes::{MAGIC as ATTRIBUTES_MAGIC, entries as attribute_entries};
 pub use error::{Expected, Ext4Error};
 use hs_units::to_usize;
 pub use inode::{FileKind, Inode};
@@ -133,7 +132,7 @@ impl<'d> Ext4<'d> {
     }
 
     /// Where an inode lies on the disk.
-    pub(crate) fn inode_offset(&mut self, number: u32) -> Result<u64, Ext4Error> {
+    fn inode_offset(&mut self, number: u32) -> Result<u64, Ext4Error> {
         let (group, index) = self.geometry.place_of_inode(number)?;
         let (table, _) = self.inode_table(group)?;
         // The table lies within the disk, and the inode within the table.

@@ -1,71 +1,152 @@
-//! A directory becomes an ext4 file system.
+//! A directory becomes an ext4 file system, which is read as a disk and never stored.
 //!
-//! 1. Walk and read the tree: what it needs, and a digest of it ([`super::tree`]).
-//! 2. Make a scratch file without a name, as large as the file system, all holes.
-//! 3. `mkfs.ext4 -d` fills it ([`super::mkfs`]). It visits the tree depth first with names in byte order and
-//!    takes inodes and blocks one after the other, so that files lie on the disk contiguous and in the order
-//!    of their paths.
-//! 4. Check that the tree is still as it was walked.
-//! 5. Normalise the inodes ([`super::normalise`]).
+//! 1. Walk and read the tree: what it holds, which blocks of its files are zeros, and a digest ([`tree`]).
+//! 2. Give everything its place ([`hs_ext4`]).
+//! 3. Make each block when it is read: from the layout, or from the file that it belongs to.
 //!
 //! Equal trees (names, types, permissions, owners, modification times, link targets, device numbers,
-//! attributes and data) give equal bytes with the same version of e2fsprogs, wherever they lie: no inode
-//! number, `readdir` order, access or change time, hole or path of the source reaches the output.
+//! attributes and data) give equal bytes, wherever they lie: no inode number, `readdir` order, access or
+//! change time, hole or path of the source reaches the output.
+//!
+//! [`tree`]: super::tree
 
+use std::ffi::OsStr;
 use std::fs::File;
-use std::os::unix::fs::MetadataExt;
+use std::os::unix::ffi::OsStrExt;
+use std::os::unix::fs::FileExt;
 use std::path::{Path, PathBuf};
 
-use super::mkfs::{self, Mkfs};
-use super::normalise::normalise;
-use super::raw::RawDisk;
-use super::sizing::Geometry;
+use hs_ext4::{Layout, LayoutOptions, NodeId, RunContent};
+use hs_units::{BLOCK_BYTES, ByteRange, to_usize};
+use parking_lot::Mutex;
+
+use super::folders::{Folders, unreadable};
 use super::tree::Tree;
 use super::{SourceError, SourceOptions, SourceProgress};
 
-/// As much as ext4 has with block numbers of 32 bits. Of far more, a group would not even hold the
+/// As much as ext4 has with block numbers of 32 bits. Of far more, the first group would not even hold the
 /// descriptors of all.
 const MOST_FREE_BYTES: u64 = 16 << 40;
 /// Bytes of ext4's volume label.
 const LABEL_BYTES: usize = 16;
+/// One free inode for so many free bytes, as mke2fs does it.
+const FREE_BYTES_PER_INODE: u64 = 16_384;
+/// Large files begin where a cold window of the usual size does, so that windows with equal files are equal.
+const CHUNK_BLOCKS: u32 = 32;
 
-/// Makes the file system from the directory at `path`.
-pub(super) fn build(
-    path: &Path,
-    options: &SourceOptions,
-    progress: &dyn Fn(SourceProgress),
-) -> Result<RawDisk, SourceError> {
-    if options.free_bytes > MOST_FREE_BYTES {
-        return Err(SourceError::TooMuchFree { bytes: options.free_bytes, most_bytes: MOST_FREE_BYTES });
+/// The file system of a directory.
+#[derive(Debug)]
+pub(super) struct TreeDisk {
+    layout: Layout,
+    path: PathBuf,
+    reader: Mutex<Reader>,
+}
+
+/// The tree, and the file of it that was read last.
+#[derive(Debug)]
+struct Reader {
+    folders: Folders,
+    last: Option<(NodeId, File)>,
+}
+
+impl TreeDisk {
+    /// Plans the file system of the directory at `path`.
+    pub(super) fn open(
+        path: &Path,
+        options: &SourceOptions,
+        progress: &dyn Fn(SourceProgress),
+    ) -> Result<Self, SourceError> {
+        if options.free_bytes > MOST_FREE_BYTES {
+            return Err(SourceError::TooMuchFree { bytes: options.free_bytes, most_bytes: MOST_FREE_BYTES });
+        }
+        let label = options.volume_label.as_deref().unwrap_or_default();
+        if label.len() > LABEL_BYTES || label.contains('\0') {
+            return Err(SourceError::LabelTooLong { label: label.to_owned() });
+        }
+        let root =
+            path.canonicalize().map_err(|error| SourceError::Unreadable { path: path.to_owned(), error })?;
+        if let Some(output) = &options.output {
+            refuse_output_inside(&root, output)?;
+        }
+        let Tree { plan, folders, digest } = Tree::scan(&root, progress)?;
+        let mut options = LayoutOptions {
+            uuid: options.uuid.unwrap_or_else(|| derived_uuid(digest)),
+            label: [0; LABEL_BYTES],
+            free_bytes: options.free_bytes,
+            free_inodes: options.free_bytes / FREE_BYTES_PER_INODE,
+            chunk_blocks: CHUNK_BLOCKS,
+        };
+        options.label[..label.len()].copy_from_slice(label.as_bytes());
+        let layout = plan.lay_out(&[], &options).map_err(|error| SourceError::Unsupported {
+            path: root.join(OsStr::from_bytes(error.path())),
+            reason: error.to_string(),
+        })?;
+        Ok(Self { layout, path: path.to_owned(), reader: Mutex::new(Reader { folders, last: None }) })
     }
-    let tool = mkfs::find_tool()?;
-    let label = options.volume_label.as_deref();
-    if let Some(label) = label.filter(|label| label.len() > LABEL_BYTES || label.contains('\0')) {
-        return Err(SourceError::LabelTooLong { label: label.to_owned() });
+
+    pub(super) fn bytes(&self) -> u64 {
+        self.layout.blocks() * BLOCK_BYTES
     }
-    let root =
-        path.canonicalize().map_err(|error| SourceError::Unreadable { path: path.to_owned(), error })?;
-    if let Some(output) = &options.output {
-        refuse_output_inside(&root, output)?;
+
+    /// Fills `buf` from `offset`.
+    pub(super) fn read_at(&self, offset: u64, buf: &mut [u8]) -> Result<(), SourceError> {
+        let (len, bytes) = (buf.len() as u64, self.bytes());
+        if !ByteRange::new(offset, len).fits_in(bytes) {
+            return Err(SourceError::OutOfRange { path: self.path.clone(), offset, len, bytes });
+        }
+        let (mut at, mut rest) = (offset, buf);
+        let mut block = [0; to_usize(BLOCK_BYTES)];
+        while !rest.is_empty() {
+            let (number, within) = (at / BLOCK_BYTES, at % BLOCK_BYTES);
+            let run = self.layout.run_at(number);
+            let blocks = if run.content == RunContent::Metadata { 1 } else { run.blocks };
+            let here = to_usize((blocks * BLOCK_BYTES - within).min(rest.len() as u64));
+            let (piece, later) = rest.split_at_mut(here);
+            match run.content {
+                RunContent::Zeros => piece.fill(0),
+                RunContent::Metadata => {
+                    self.layout.write_metadata(number, &mut block);
+                    piece.copy_from_slice(&block[to_usize(within)..][..here]);
+                }
+                RunContent::Data { file, offset } => self.read_file(file, offset + within, piece)?,
+            }
+            rest = later;
+            at += here as u64;
+        }
+        Ok(())
     }
-    let tree = Tree::scan(&root, progress)?;
-    let geometry = tree.needs.geometry(options.free_bytes);
-    let directory = scratch_directory(options);
-    let scratch = make_scratch(&directory, &geometry)?;
-    let mkfs =
-        Mkfs { tree: &root, geometry, uuid: options.uuid.unwrap_or_else(|| derived_uuid(&tree)), label };
-    let total_bytes = geometry.written_bytes();
-    let mut tick = || {
-        // Blocks of 512 bytes, whatever the file system's are.
-        let bytes = scratch.metadata().map_or(0, |metadata| metadata.blocks() * 512).min(total_bytes);
-        progress(SourceProgress::Writing { bytes, total_bytes });
-    };
-    let made = mkfs.run(&tool, &scratch, &mut tick);
-    // A tree that changed is the cause of almost any failure, and explains it better.
-    tree.verify_unchanged()?;
-    made.map_err(|error| explain(error, &directory, &geometry))?;
-    normalise(&scratch, &tree, progress)?;
-    Ok(RawDisk::from_scratch(scratch, path.to_owned(), geometry.bytes()))
+
+    /// Reads a part of a file; behind its end are zeros.
+    fn read_file(&self, node: NodeId, offset: u64, buf: &mut [u8]) -> Result<(), SourceError> {
+        let plan = self.layout.plan();
+        let Reader { folders, last } = &mut *self.reader.lock();
+        if last.as_ref().is_none_or(|(open, _)| *open != node) {
+            *last = Some((node, folders.file(plan, node)?));
+        }
+        let Some((_, file)) = last else { unreachable!("it has just been opened") };
+        let stored = to_usize(plan.bytes(node).saturating_sub(offset).min(buf.len() as u64));
+        let (stored, padding) = buf.split_at_mut(stored);
+        padding.fill(0);
+        file.read_exact_at(stored, offset).map_err(|error| unreadable(folders.path(plan, node), error))
+    }
+
+    /// What may hold anything but zeros, in whole blocks.
+    pub(super) fn data_ranges(&self) -> Vec<ByteRange> {
+        let mut ranges: Vec<ByteRange> = Vec::new();
+        for run in self.layout.runs().filter(|run| run.content != RunContent::Zeros) {
+            let (offset, len) = (run.first * BLOCK_BYTES, run.blocks * BLOCK_BYTES);
+            match ranges.last_mut() {
+                Some(last) if last.end() == offset => last.len += len,
+                _ => ranges.push(ByteRange::new(offset, len)),
+            }
+        }
+        ranges
+    }
+
+    /// Fails with the first entry that is no longer as it was walked.
+    pub(super) fn verify_unchanged(&self) -> Result<(), SourceError> {
+        self.reader.lock().folders.verify_unchanged(self.layout.plan())
+    }
 }
 
 /// The output must not be read as part of its own source.
@@ -84,50 +165,10 @@ fn refuse_output_inside(root: &Path, output: &Path) -> Result<(), SourceError> {
     }
 }
 
-fn scratch_directory(options: &SourceOptions) -> PathBuf {
-    let beside_output = || {
-        let parent = options.output.as_deref()?.parent()?;
-        Some(if parent.as_os_str().is_empty() { PathBuf::from(".") } else { parent.to_owned() })
-    };
-    options.scratch_dir.clone().or_else(beside_output).unwrap_or_else(std::env::temp_dir)
-}
-
-/// A file without a name and of the file system's size, all holes, where there is room for it.
-fn make_scratch(directory: &Path, geometry: &Geometry) -> Result<File, SourceError> {
-    let failed = |error| SourceError::Scratch { directory: directory.to_owned(), error };
-    let needed_bytes = geometry.written_bytes();
-    let available_bytes = available_bytes(directory).map_err(|error| failed(error.into()))?;
-    if needed_bytes > available_bytes {
-        return Err(SourceError::NoSpace { directory: directory.to_owned(), needed_bytes, available_bytes });
-    }
-    let scratch = tempfile::tempfile_in(directory).map_err(failed)?;
-    scratch.set_len(geometry.bytes()).map_err(failed)?;
-    Ok(scratch)
-}
-
-fn available_bytes(directory: &Path) -> rustix::io::Result<u64> {
-    let status = rustix::fs::statvfs(directory)?;
-    Ok(status.f_bavail.saturating_mul(status.f_frsize))
-}
-
-/// A full scratch file system is told as such.
-fn explain(error: SourceError, directory: &Path, geometry: &Geometry) -> SourceError {
-    match error {
-        SourceError::MkfsFailed { stderr, .. } if stderr.contains("No space left on device") => {
-            SourceError::NoSpace {
-                directory: directory.to_owned(),
-                needed_bytes: geometry.written_bytes(),
-                available_bytes: available_bytes(directory).unwrap_or(0),
-            }
-        }
-        other => other,
-    }
-}
-
 /// A UUID of version 8 (RFC 9562, section 5.8: the content is the maker's own matter) from the tree's digest.
-fn derived_uuid(tree: &Tree) -> [u8; 16] {
+fn derived_uuid(digest: blake3::Hash) -> [u8; 16] {
     let mut uuid = [0; 16];
-    uuid.copy_from_slice(&tree.digest.as_bytes()[..16]);
+    uuid.copy_from_slice(&digest.as_bytes()[..16]);
     uuid[6] = uuid[6] & 0x0f | 0x80;
     uuid[8] = uuid[8] & 0x3f | 0x80;
     uuid

@@ -7,7 +7,6 @@ use hs_store::StoreError;
 use hs_units::ByteSize;
 
 use crate::cloop::CloopFault;
-use crate::ext4::Ext4Error;
 
 /// Why a source could not be opened or read. Variants carry data; the text says what failed, where,
 /// and what to try.
@@ -112,7 +111,7 @@ pub enum SourceError {
         /// The file.
         path: PathBuf,
         /// What is too large or of the wrong kind.
-        reason: &'static str,
+        reason: String,
     },
     /// More free space than such a file system can have.
     #[error("{} of free space is too much: {} is the most", ByteSize(*bytes), ByteSize(*most_bytes))]
@@ -128,56 +127,6 @@ pub enum SourceError {
         /// The label as given.
         label: String,
     },
-    /// A program that makes the file system is not installed.
-    #[error("{tool} is not installed; install the package {package} (apt-get install {package})")]
-    MissingTool {
-        /// The program.
-        tool: &'static str,
-        /// The Debian package that has it.
-        package: &'static str,
-    },
-    /// The scratch directory has too little room for the file system made from the tree.
-    #[error(
-        "{}: the file system made from the source needs {} here for a while, {} are free; \
-         name a roomier scratch directory with --scratch DIR",
-        directory.display(), ByteSize(*needed_bytes), ByteSize(*available_bytes)
-    )]
-    NoSpace {
-        /// The scratch directory.
-        directory: PathBuf,
-        /// Bytes needed.
-        needed_bytes: u64,
-        /// Bytes free.
-        available_bytes: u64,
-    },
-    /// The scratch file could not be made, read or written.
-    #[error("{}: scratch file: {error}", directory.display())]
-    Scratch {
-        /// The scratch directory.
-        directory: PathBuf,
-        /// Why.
-        #[source]
-        error: io::Error,
-    },
-    /// `mkfs.ext4` ended with an error.
-    #[error("mkfs.ext4 failed ({status}): {}", stderr.trim())]
-    MkfsFailed {
-        /// How it ended, such as `exit status: 1`.
-        status: String,
-        /// What it wrote to its standard error, at most the last 16 KiB.
-        stderr: String,
-    },
-    /// What `mkfs.ext4` made is not the file system that was asked for.
-    #[error("mkfs.ext4 made a file system that cannot be used: at byte {offset}: {reason}")]
-    UnexpectedImage {
-        /// Where in the scratch file.
-        offset: u64,
-        /// What is wrong there.
-        reason: &'static str,
-    },
-    /// What `mkfs.ext4` made cannot be read as a file system.
-    #[error("mkfs.ext4 made a file system that cannot be used: {0}")]
-    UnexpectedFileSystem(#[from] Ext4Error),
 }
 
 /// The next step for the most frequent cause of an unreadable file.

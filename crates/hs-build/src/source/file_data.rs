@@ -1,25 +1,13 @@
-//! Reads the data of the tree's files once before the file system is made: to count the blocks that are
-//! not zeros, which is what `mkfs.ext4 -d` stores, and to hash them.
+//! Reads the data of the tree's files once before the file system is made: to find the blocks that are not
+//! zeros, which is what is stored, and to hash them.
 
 use std::fs::File;
 use std::io;
-use std::os::unix::fs::{FileExt, OpenOptionsExt};
-use std::path::Path;
+use std::os::unix::fs::FileExt;
 
-use hs_units::{BLOCK_BYTES, to_usize};
-use rustix::fs::{OFlags, SeekFrom};
-
-use super::SourceError;
-use super::tree::unreadable;
-
-/// What a file needs in the file system.
-#[derive(Clone, Copy, PartialEq, Eq, Default, Debug)]
-pub(super) struct UsedBlocks {
-    /// Blocks that are not all zeros.
-    pub(super) blocks: u64,
-    /// Runs of consecutive such blocks.
-    pub(super) runs: u64,
-}
+use hs_ext4::DataRun;
+use hs_units::{BLOCK_BYTES, to_u32, to_usize};
+use rustix::fs::SeekFrom;
 
 /// Reads files one after the other with one buffer and one digest of all their data.
 pub(super) struct FileReader {
@@ -48,46 +36,42 @@ impl FileReader {
         self.data.finalize()
     }
 
-    /// Reads the file at `path`, which has `file_bytes`, and adds its runs of blocks to `runs`.
+    /// Reads a file of `file_bytes`, and gives its runs of blocks, which are added to `names` too. A file that
+    /// is shorter is an unexpected end.
     pub(super) fn read(
         &mut self,
-        path: &Path,
+        file: &File,
         file_bytes: u64,
-        runs: &mut blake3::Hasher,
-    ) -> Result<UsedBlocks, SourceError> {
-        // The path may have become a FIFO or a link since it was looked at.
-        let file = File::options()
-            .read(true)
-            .custom_flags((OFlags::NOFOLLOW | OFlags::NONBLOCK).bits().cast_signed())
-            .open(path)
-            .map_err(|error| unreadable(path, error))?;
-        let mut run = Runs { hasher: runs, used: UsedBlocks::default(), next: None, start: 0 };
+        names: &mut blake3::Hasher,
+    ) -> io::Result<Vec<DataRun>> {
+        let mut runs = Vec::new();
         let mut position = 0;
-        while let Some((start, end)) = next_data(&file, position, file_bytes) {
+        while let Some((start, end)) = next_data(file, position, file_bytes) {
             // Holes of file systems with smaller blocks may start within a block.
             let start = (start - start % BLOCK_BYTES).max(position);
             let end = end.next_multiple_of(BLOCK_BYTES).min(file_bytes);
-            self.read_range(&file, path, start..end, &mut run)?;
+            self.read_range(file, start..end, &mut runs)?;
             position = end;
         }
-        Ok(run.finish())
+        for run in &runs {
+            names.update(&run.first.to_le_bytes()).update(&run.blocks.to_le_bytes());
+        }
+        // No run has no blocks, so this ends the list.
+        names.update(&[0; 8]);
+        Ok(runs)
     }
 
     fn read_range(
         &mut self,
         file: &File,
-        path: &Path,
         range: std::ops::Range<u64>,
-        run: &mut Runs<'_>,
-    ) -> Result<(), SourceError> {
+        runs: &mut Vec<DataRun>,
+    ) -> io::Result<()> {
         let mut position = range.start;
         while position < range.end {
             let len = to_usize((range.end - position).min(self.buffer.len() as u64));
             let buffer = &mut self.buffer[..len];
-            file.read_exact_at(buffer, position).map_err(|error| match error.kind() {
-                io::ErrorKind::UnexpectedEof => SourceError::Changed { path: path.to_owned() },
-                _ => SourceError::Unreadable { path: path.to_owned(), error },
-            })?;
+            file.read_exact_at(buffer, position)?;
             self.bytes += len as u64;
             // Neighbouring blocks are hashed in one call, which is several times quicker.
             let mut unhashed = 0;
@@ -96,7 +80,7 @@ impl FileReader {
                     self.data.update(&buffer[unhashed..index * BLOCK]);
                     unhashed = index * BLOCK + block.len();
                 } else {
-                    run.add(position / BLOCK_BYTES + index as u64);
+                    add(runs, to_u32(position / BLOCK_BYTES + index as u64));
                 }
             }
             self.data.update(&buffer[unhashed..]);
@@ -120,36 +104,10 @@ fn next_data(file: &File, position: u64, file_bytes: u64) -> Option<(u64, u64)> 
     Some((start, end.clamp(start + 1, file_bytes)))
 }
 
-/// Joins the blocks of one file to runs.
-struct Runs<'a> {
-    hasher: &'a mut blake3::Hasher,
-    used: UsedBlocks,
-    start: u64,
-    /// The block after the run under way.
-    next: Option<u64>,
-}
-
-impl Runs<'_> {
-    fn add(&mut self, block: u64) {
-        if self.next != Some(block) {
-            self.end_run();
-            self.start = block;
-            self.used.runs += 1;
-        }
-        self.used.blocks += 1;
-        self.next = Some(block + 1);
-    }
-
-    fn end_run(&mut self) {
-        if let Some(end) = self.next.take() {
-            self.hasher.update(&self.start.to_le_bytes()).update(&end.to_le_bytes());
-        }
-    }
-
-    fn finish(mut self) -> UsedBlocks {
-        self.end_run();
-        // No run ends at 0, so this ends the list.
-        self.hasher.update(&[0; 16]);
-        self.used
+/// Adds a block to the last run, or as a run of its own.
+fn add(runs: &mut Vec<DataRun>, block: u32) {
+    match runs.last_mut() {
+        Some(run) if run.first + run.blocks == block => run.blocks += 1,
+        _ => runs.push(DataRun { first: block, blocks: 1 }),
     }
 }

@@ -1,19 +1,16 @@
 //! Sources: what an image is built from, opened as one logical disk.
 //!
 //! A regular file or a block device is the disk, byte for byte, whatever it holds. A directory becomes an
-//! ext4 file system in an unnamed scratch file, made so that equal trees give equal bytes wherever and
-//! whenever they are built; see the `directory` module for how. A cloop file gives the disk that was
+//! ext4 file system whose blocks are made when they are read, so that equal trees give equal bytes wherever
+//! and whenever they are built; see the `directory` module for how. A cloop file gives the disk that was
 //! compressed into it.
 
 mod cloop;
 mod directory;
 mod error;
-mod ext4;
 mod file_data;
-mod mkfs;
-mod normalise;
+mod folders;
 mod raw;
-mod sizing;
 mod tree;
 mod xattrs;
 
@@ -26,6 +23,7 @@ use hs_store::Store;
 use hs_units::{ByteRange, to_usize};
 
 use cloop::CloopDisk;
+use directory::TreeDisk;
 pub use error::SourceError;
 use raw::RawDisk;
 
@@ -53,13 +51,11 @@ pub struct SourceOptions {
     /// File system UUID. Without one it is derived from the tree's names, attributes and data, so that equal
     /// trees have equal UUIDs and different trees different ones.
     pub uuid: Option<[u8; 16]>,
-    /// Where the scratch file goes; without one the output's directory, else [`std::env::temp_dir`].
-    pub scratch_dir: Option<PathBuf>,
     /// The image that will be written; a source directory that contains it is refused.
     pub output: Option<PathBuf>,
 }
 
-/// How far [`Source::open`] has come.
+/// How far [`Source::open`] has come with a directory.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 #[non_exhaustive]
 pub enum SourceProgress {
@@ -70,25 +66,12 @@ pub enum SourceProgress {
         /// Bytes of files read.
         bytes: u64,
     },
-    /// The file system is being written.
-    Writing {
-        /// Bytes allocated in the scratch file.
-        bytes: u64,
-        /// About how many there will be.
-        total_bytes: u64,
-    },
-    /// Inodes are being normalised.
-    Normalising {
-        /// Inodes done.
-        inodes: u64,
-        /// Inodes in the tree.
-        total_inodes: u64,
-    },
 }
 
 #[derive(Debug)]
 enum Disk {
     Raw(RawDisk),
+    Tree(Box<TreeDisk>),
     Cloop(CloopDisk),
 }
 
@@ -96,6 +79,7 @@ impl Disk {
     fn bytes(&self) -> u64 {
         match self {
             Self::Raw(disk) => disk.bytes(),
+            Self::Tree(disk) => disk.bytes(),
             Self::Cloop(disk) => disk.bytes(),
         }
     }
@@ -103,6 +87,7 @@ impl Disk {
     fn read_at(&self, offset: u64, buf: &mut [u8]) -> Result<(), SourceError> {
         match self {
             Self::Raw(disk) => disk.read_at(offset, buf),
+            Self::Tree(disk) => disk.read_at(offset, buf),
             Self::Cloop(disk) => disk.read_at(offset, buf),
         }
     }
@@ -117,9 +102,8 @@ pub struct Source {
 }
 
 impl Source {
-    /// Opens the raw image, block device or directory at `path`. A directory is read twice and written once
-    /// to a scratch file, which has no name and is gone when the `Source` is dropped, on errors, and when the
-    /// process is killed.
+    /// Opens the raw image, block device or directory at `path`. A directory is read here once, to find what
+    /// is zeros, and again where the disk is read.
     ///
     /// # Errors
     /// Every [`SourceError`] but the ones of single reads.
@@ -131,11 +115,13 @@ impl Source {
         let metadata = std::fs::metadata(path)
             .map_err(|error| SourceError::Unreadable { path: path.to_owned(), error })?;
         let (disk, kind) = if metadata.is_dir() {
-            (directory::build(path, options, progress)?, SourceKind::Directory)
+            let disk = TreeDisk::open(path, options, progress)?;
+            (Disk::Tree(Box::new(disk)), SourceKind::Directory)
         } else {
-            RawDisk::open(path)?
+            let (disk, kind) = RawDisk::open(path)?;
+            (Disk::Raw(disk), kind)
         };
-        Self::of(Disk::Raw(disk), kind)
+        Self::of(disk, kind)
     }
 
     /// Opens the disk that a cloop file holds. A damaged block is an error of the read that needs it.
@@ -164,7 +150,7 @@ impl Source {
     pub fn file_bytes(&self) -> u64 {
         match &self.disk {
             Disk::Raw(disk) => disk.file_bytes(),
-            Disk::Cloop(disk) => disk.bytes(),
+            other => other.bytes(),
         }
     }
 
@@ -185,18 +171,20 @@ impl Source {
     pub fn data_ranges(&self) -> Result<Vec<ByteRange>, SourceError> {
         match &self.disk {
             Disk::Raw(disk) => disk.data_ranges(),
+            Disk::Tree(disk) => Ok(disk.data_ranges()),
             Disk::Cloop(disk) => Ok(vec![ByteRange::new(0, disk.bytes())]),
         }
     }
 
-    /// To be called after the last read: fails when a raw file was written to since it was opened. A block
-    /// device cannot be checked; a directory was checked by [`Source::open`].
+    /// To be called after the last read: fails when a raw file, or anything in a directory, was written to
+    /// since it was opened. A block device cannot be checked.
     ///
     /// # Errors
     /// [`SourceError::Changed`], or [`SourceError::Unreadable`] when its state cannot be asked for.
     pub fn verify_unchanged(&self) -> Result<(), SourceError> {
         match &self.disk {
             Disk::Raw(disk) => disk.verify_unchanged(),
+            Disk::Tree(disk) => disk.verify_unchanged(),
             // Blocks that changed no longer agree with their checksums.
             Disk::Cloop(_) => Ok(()),
         }

@@ -65,11 +65,6 @@ impl RawDisk {
         Ok((Self { file, path: path.to_owned(), file_bytes, stamp }, kind))
     }
 
-    /// Takes a scratch file of `file_bytes` that no other process can write to; `path` is for messages.
-    pub(super) fn from_scratch(file: File, path: PathBuf, file_bytes: u64) -> Self {
-        Self { file, path, file_bytes, stamp: None }
-    }
-
     /// Logical size in bytes, a multiple of [`BLOCK_BYTES`].
     pub(super) fn bytes(&self) -> u64 {
         self.file_bytes.next_multiple_of(BLOCK_BYTES)

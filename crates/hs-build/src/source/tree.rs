@@ -1,258 +1,178 @@
-//! The walk over a source directory: every entry in the order in which `mkfs.ext4 -d` visits it, what the
-//! file system will need for it, and a digest of it all.
+//! The walk over a source directory: a plan of the file system to be made, and a digest of it all.
 
 use std::collections::HashMap;
-use std::ffi::OsString;
-use std::fs::Metadata;
-use std::io;
-use std::os::unix::ffi::{OsStrExt, OsStringExt};
-use std::os::unix::fs::MetadataExt;
-use std::path::{Path, PathBuf};
+use std::ffi::OsStr;
+use std::os::unix::ffi::OsStrExt;
+use std::path::Path;
 
-use rustix::fs::FileType;
+use hs_ext4::{DataRun, Kind, MOST_FILE_BYTES, Meta, NodeId, Plan, Refusal, Time};
+use rustix::fs::{FileType, Statx};
 
 use super::file_data::FileReader;
-use super::sizing::Needs;
-use super::xattrs::Attributes;
-use super::{SourceError, SourceProgress};
-
-/// A point in time as an inode has it.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub(super) struct Timestamp {
-    /// Seconds since 1970, negative before.
-    pub(super) seconds: i64,
-    /// Nanoseconds within the second.
-    pub(super) nanoseconds: u32,
-}
-
-/// What `lstat` says of an entry and must still say when it has been copied.
-#[derive(Clone, PartialEq, Eq, Debug)]
-pub(super) struct Status {
-    pub(super) mode: u32,
-    pub(super) uid: u32,
-    pub(super) gid: u32,
-    pub(super) bytes: u64,
-    pub(super) modified: Timestamp,
-    changed: Timestamp,
-    device: u64,
-    inode: u64,
-    links: u64,
-    special_device: u64,
-}
-
-impl Status {
-    fn of(metadata: &Metadata) -> Self {
-        Self {
-            mode: metadata.mode(),
-            uid: metadata.uid(),
-            gid: metadata.gid(),
-            bytes: metadata.size(),
-            modified: Timestamp {
-                seconds: metadata.mtime(),
-                nanoseconds: metadata.mtime_nsec().clamp(0, 999_999_999) as u32,
-            },
-            changed: Timestamp {
-                seconds: metadata.ctime(),
-                nanoseconds: metadata.ctime_nsec().clamp(0, 999_999_999) as u32,
-            },
-            device: metadata.dev(),
-            inode: metadata.ino(),
-            links: metadata.nlink(),
-            special_device: metadata.rdev(),
-        }
-    }
-
-    pub(super) fn file_type(&self) -> FileType {
-        FileType::from_raw_mode(self.mode)
-    }
-}
-
-/// One name in the tree.
-#[derive(Debug)]
-pub(super) struct Entry {
-    /// Index of the directory that holds it; the root is its own.
-    pub(super) parent: usize,
-    /// Directories above it; 0 for the root.
-    pub(super) depth: usize,
-    pub(super) name: OsString,
-    pub(super) status: Status,
-    /// Number of extended attributes.
-    pub(super) xattrs: usize,
-}
+use super::folders::{Folder, Folders, file_type, unreadable};
+use super::{SourceError, SourceProgress, xattrs};
 
 /// A walked tree.
 #[derive(Debug)]
 pub(super) struct Tree {
-    root: PathBuf,
-    /// Depth first, a directory before what is in it, names in byte order: `mkfs.ext4 -d` sorts with
-    /// `alphasort` in the C locale, so neither `readdir` order nor inode numbers of the source matter. The
-    /// root comes first.
-    pub(super) entries: Vec<Entry>,
-    /// What the file system needs to hold it.
-    pub(super) needs: Needs,
+    pub(super) plan: Plan,
+    pub(super) folders: Folders,
     /// Names, attributes, data; not change and access times, nor inode numbers, nor where holes are.
     pub(super) digest: blake3::Hash,
 }
 
-/// Files between two progress calls.
-const PROGRESS_ENTRIES: u64 = 256;
+/// Entries between two progress calls.
+const PROGRESS_ENTRIES: usize = 256;
 
 impl Tree {
-    /// Walks and reads the tree under `root`, an absolute path of a directory.
-    pub(super) fn scan(root: &Path, progress: &dyn Fn(SourceProgress)) -> Result<Self, SourceError> {
-        let mut scan = Scan {
-            tree: Self {
-                root: root.to_owned(),
-                entries: Vec::new(),
-                needs: Needs::default(),
-                digest: blake3::Hash::from_bytes([0; 32]),
-            },
-            names: blake3::Hasher::new(),
-            file_reader: FileReader::new(),
-            linked: HashMap::new(),
-        };
-        // What is still to be visited; the next one is at the end.
-        let mut pending = vec![(0, 0, OsString::new())];
-        while let Some((parent, depth, name)) = pending.pop() {
-            let index = scan.tree.entries.len();
-            let mut children = scan.visit(Entry {
-                parent,
-                depth,
-                status: Status::of(&lstat(&scan.tree.join(parent, &name))?),
-                name,
-                xattrs: 0,
-            })?;
-            children.sort_unstable_by(|a, b| b.cmp(a));
-            pending.extend(children.into_iter().map(|name| (index, depth + 1, name)));
-            let entries = index as u64 + 1;
-            if entries.is_multiple_of(PROGRESS_ENTRIES) || pending.is_empty() {
-                progress(SourceProgress::Scanning { entries, bytes: scan.file_reader.bytes() });
+    /// Walks and reads the tree under `path`. Folders are visited depth first, each with all its entries in
+    /// byte order, so neither `readdir` order nor inode numbers of the source matter.
+    pub(super) fn scan(path: &Path, progress: &dyn Fn(SourceProgress)) -> Result<Self, SourceError> {
+        let mut scan = Scan::new(path)?;
+        let mut pending = vec![(NodeId::ROOT, None)];
+        while let Some((node, device_above)) = pending.pop() {
+            let folder = scan.folders.folder(&scan.plan, node)?;
+            let entry = At { folder: &folder, node, name: b"" };
+            let device = device(&scan.status(&entry)?);
+            if device_above != Some(device) {
+                scan.refuse_kernel_file_system(&entry)?;
             }
-        }
-        let Scan { mut tree, mut names, file_reader, .. } = scan;
-        names.update(file_reader.digest().as_bytes());
-        tree.digest = names.finalize();
-        Ok(tree)
-    }
-
-    /// Fails with the first entry that is no longer as it was when it was scanned. New names in a directory
-    /// show in the directory's own times.
-    pub(super) fn verify_unchanged(&self) -> Result<(), SourceError> {
-        for (index, entry) in self.entries.iter().enumerate() {
-            let path = self.path(index);
-            match std::fs::symlink_metadata(&path) {
-                Ok(metadata) if Status::of(&metadata) == entry.status => {}
-                Ok(_) => return Err(SourceError::Changed { path }),
-                Err(error) if error.kind() == io::ErrorKind::NotFound => {
-                    return Err(SourceError::Changed { path });
+            let names = folder.names().map_err(|error| scan.unreadable(&entry, error))?;
+            let above = pending.len();
+            for name in names {
+                let directory = scan.visit(&At { name: &name, ..entry })?;
+                pending.extend(directory.map(|node| (node, Some(device))));
+                if scan.plan.nodes().is_multiple_of(PROGRESS_ENTRIES) {
+                    scan.report(progress);
                 }
-                Err(error) => return Err(SourceError::Unreadable { path, error }),
             }
+            pending[above..].reverse();
         }
-        Ok(())
-    }
-
-    /// The absolute path of an entry.
-    pub(super) fn path(&self, index: usize) -> PathBuf {
-        let entry = &self.entries[index];
-        if index == 0 { self.root.clone() } else { self.join(entry.parent, &entry.name) }
-    }
-
-    /// The path of `name` in the directory `parent`; the root's own path for an empty name.
-    fn join(&self, parent: usize, name: &OsString) -> PathBuf {
-        let mut names = vec![name];
-        let mut index = parent;
-        while index != 0 {
-            names.push(&self.entries[index].name);
-            index = self.entries[index].parent;
+        scan.report(progress);
+        let Scan { plan, folders, mut names, file_reader, .. } = scan;
+        names.update(file_reader.digest().as_bytes());
+        if plan.moved_times() > 0 {
+            log::warn!(
+                "{}: {} times before 1901 or after 2446 become the nearest that ext4 has",
+                path.display(),
+                plan.moved_times()
+            );
         }
-        let mut path = self.root.clone();
-        path.extend(names.iter().rev().filter(|name| !name.is_empty()));
-        path
+        Ok(Self { plan, folders, digest: names.finalize() })
     }
+}
+
+/// An entry of an open folder; without a name, the folder itself.
+#[derive(Clone, Copy)]
+struct At<'a> {
+    folder: &'a Folder,
+    node: NodeId,
+    name: &'a [u8],
 }
 
 /// A walk under way.
 struct Scan {
-    tree: Tree,
+    plan: Plan,
+    folders: Folders,
     names: blake3::Hasher,
     file_reader: FileReader,
-    /// Files with several names, by device and inode number: the first entry.
-    linked: HashMap<(u64, u64), usize>,
+    /// Files with several names, by device and inode number.
+    linked: HashMap<(u64, u64), NodeId>,
 }
 
 impl Scan {
-    /// Takes up one entry; returns the names in it if it is a directory.
-    fn visit(&mut self, mut entry: Entry) -> Result<Vec<OsString>, SourceError> {
-        let index = self.tree.entries.len();
-        let path = self.tree.join(entry.parent, &entry.name);
-        if index != 0 {
-            self.tree.needs.add_name(entry.parent, entry.name.len());
-        }
-        let first = self.first_name_of(index, &entry.status);
-        self.hash_entry(&entry, first);
-        if first != index {
-            self.tree.entries.push(entry);
-            return Ok(Vec::new());
-        }
-        let attributes = Attributes::read(&path)?;
-        attributes.hash_into(&mut self.names);
-        entry.xattrs = attributes.len();
-        self.tree.needs.add_inode();
-        self.tree.needs.add_attribute_block(attributes.needs_block(&path)?);
-        let children = self.visit_body(index, &entry, &path)?;
-        self.tree.entries.push(entry);
-        Ok(children)
+    fn new(path: &Path) -> Result<Self, SourceError> {
+        let mut folders = Folders::new(path)?;
+        // The root's own permissions follow when it has been opened.
+        let plan = Plan::new(&Meta::default()).map_err(|refusal| refused(path.to_owned(), refusal))?;
+        let root = folders.folder(&plan, NodeId::ROOT)?;
+        let mut scan = Self {
+            plan,
+            folders,
+            names: blake3::Hasher::new(),
+            file_reader: FileReader::new(),
+            linked: HashMap::new(),
+        };
+        let at = At { folder: &root, node: NodeId::ROOT, name: b"" };
+        let status = scan.status(&at)?;
+        let attributes = scan.attributes(&at)?;
+        scan.hash_entry(NodeId::ROOT, &at, &status);
+        scan.plan = Plan::new(&meta(&status, &attributes)).map_err(|refusal| scan.refused(&at, refusal))?;
+        scan.folders.push(&status);
+        Ok(scan)
     }
 
-    /// Reads what an entry has besides its inode: names, a target, data.
-    fn visit_body(&mut self, index: usize, entry: &Entry, path: &Path) -> Result<Vec<OsString>, SourceError> {
-        match entry.status.file_type() {
-            FileType::Directory => {
-                self.refuse_kernel_file_system(entry, path)?;
-                self.tree.needs.add_directory(index);
-                return list_directory(path);
+    /// Takes up one entry, and gives its node if it is a directory.
+    fn visit(&mut self, at: &At<'_>) -> Result<Option<NodeId>, SourceError> {
+        let status = self.status(at)?;
+        let number = self.plan.node(self.plan.nodes());
+        let kind = file_type(&status);
+        if status.stx_nlink > 1 && kind != FileType::Directory {
+            let first = *self.linked.entry((device(&status), status.stx_ino)).or_insert(number);
+            if first != number {
+                self.hash_entry(first, at, &status);
+                self.plan.link(at.node, at.name, first).map_err(|refusal| self.refused(at, refusal))?;
+                return Ok(None);
             }
+        }
+        self.hash_entry(number, at, &status);
+        let attributes = self.attributes(at)?;
+        let (major, minor) = (status.stx_rdev_major, status.stx_rdev_minor);
+        let (runs, target): (Vec<DataRun>, Vec<u8>);
+        let kind = match kind {
+            FileType::Directory => Kind::Directory,
             FileType::Symlink => {
-                let target = std::fs::read_link(path).map_err(|error| unreadable(path, error))?;
-                let target = target.into_os_string().into_vec();
-                self.tree.needs.add_symlink(target.len());
+                target = at.folder.target(at.name).map_err(|error| self.unreadable(at, error))?;
                 hash_bytes(&mut self.names, &target);
+                Kind::Symlink(&target)
             }
-            FileType::RegularFile => {
-                let used = self.file_reader.read(path, entry.status.bytes, &mut self.names)?;
-                self.tree.needs.add_file(used);
+            FileType::BlockDevice => Kind::BlockDevice { major, minor },
+            FileType::CharacterDevice => Kind::CharacterDevice { major, minor },
+            FileType::Fifo => Kind::Fifo,
+            FileType::Socket => Kind::Socket,
+            _ if status.stx_size > MOST_FILE_BYTES => return Err(self.refused(at, Refusal::FileSize)),
+            _ => {
+                let file = at.folder.file(at.name).map_err(|error| self.unreadable(at, error))?;
+                let read = self.file_reader.read(&file, status.stx_size, &mut self.names);
+                runs = read.map_err(|error| self.unreadable(at, error))?;
+                Kind::File { bytes: status.stx_size, runs: &runs }
             }
-            _ => {}
-        }
-        Ok(Vec::new())
+        };
+        let added = self.plan.add(at.node, at.name, &kind, &meta(&status, &attributes));
+        let node = added.map_err(|refusal| self.refused(at, refusal))?;
+        self.folders.push(&status);
+        Ok(matches!(kind, Kind::Directory).then_some(node))
     }
 
-    /// The first entry for the same inode, as `mkfs.ext4` finds it: by device and inode number, for anything
-    /// but directories and symbolic links. (A symbolic link with two names becomes two.)
-    fn first_name_of(&mut self, index: usize, status: &Status) -> usize {
-        if status.links < 2 || matches!(status.file_type(), FileType::Directory | FileType::Symlink) {
-            return index;
-        }
-        *self.linked.entry((status.device, status.inode)).or_insert(index)
+    fn status(&self, at: &At<'_>) -> Result<Statx, SourceError> {
+        at.folder.status(at.name).map_err(|error| self.unreadable(at, error))
     }
 
-    fn hash_entry(&mut self, entry: &Entry, first: usize) {
-        hash_bytes(&mut self.names, entry.name.as_bytes());
-        let status = &entry.status;
-        let is_special = matches!(status.file_type(), FileType::CharacterDevice | FileType::BlockDevice);
-        let is_file = status.file_type() == FileType::RegularFile;
+    fn attributes(&mut self, at: &At<'_>) -> Result<Vec<(Vec<u8>, Vec<u8>)>, SourceError> {
+        let read = xattrs::read(&at.folder.path_of(at.name));
+        let attributes = read.map_err(|error| self.unreadable(at, error))?;
+        self.names.update(&(attributes.len() as u64).to_le_bytes());
+        for (name, value) in &attributes {
+            hash_bytes(&mut self.names, name);
+            hash_bytes(&mut self.names, value);
+        }
+        Ok(attributes)
+    }
+
+    fn hash_entry(&mut self, node: NodeId, at: &At<'_>, status: &Statx) {
+        hash_bytes(&mut self.names, at.name);
+        let is_file = file_type(status) == FileType::RegularFile;
         for number in [
-            entry.depth as u64,
-            first as u64,
-            u64::from(status.mode),
-            u64::from(status.uid),
-            u64::from(status.gid),
+            at.node.index() as u64,
+            node.index() as u64,
+            u64::from(status.stx_mode),
+            u64::from(status.stx_uid),
+            u64::from(status.stx_gid),
             // The size of a directory depends on the file system that it lies on.
-            if is_file { status.bytes } else { 0 },
-            if is_special { status.special_device } else { 0 },
-            status.modified.seconds.cast_unsigned(),
-            u64::from(status.modified.nanoseconds),
+            if is_file { status.stx_size } else { 0 },
+            u64::from(status.stx_rdev_major) << 32 | u64::from(status.stx_rdev_minor),
+            status.stx_mtime.tv_sec.cast_unsigned(),
+            u64::from(status.stx_mtime.tv_nsec),
         ] {
             self.names.update(&number.to_le_bytes());
         }
@@ -260,19 +180,50 @@ impl Scan {
 
     /// Refuses a mount point of a file system that the kernel invents: its files have no end or no content,
     /// and reading them may act on the machine. A build of `/` would meet `/proc`.
-    fn refuse_kernel_file_system(&self, entry: &Entry, path: &Path) -> Result<(), SourceError> {
-        let parent = self.tree.entries.get(entry.parent);
-        if parent.is_some_and(|parent| parent.status.device == entry.status.device) {
-            return Ok(());
-        }
-        let status = rustix::fs::statfs(path).map_err(|error| unreadable(path, error.into()))?;
-        let magic = status.f_type.cast_unsigned() & 0xffff_ffff;
+    fn refuse_kernel_file_system(&self, at: &At<'_>) -> Result<(), SourceError> {
+        let magic = at.folder.file_system().map_err(|error| self.unreadable(at, error))?;
         match KERNEL_FILE_SYSTEMS.iter().find(|(known, _)| *known == magic) {
             Some(&(_, file_system)) => {
-                Err(SourceError::KernelFileSystem { path: path.to_owned(), file_system })
+                Err(SourceError::KernelFileSystem { path: self.path(at), file_system })
             }
             None => Ok(()),
         }
+    }
+
+    fn report(&self, progress: &dyn Fn(SourceProgress)) {
+        let (entries, bytes) = (self.plan.nodes() as u64, self.file_reader.bytes());
+        progress(SourceProgress::Scanning { entries, bytes });
+    }
+
+    fn path(&self, at: &At<'_>) -> std::path::PathBuf {
+        let folder = self.folders.path(&self.plan, at.node);
+        if at.name.is_empty() { folder } else { folder.join(OsStr::from_bytes(at.name)) }
+    }
+
+    fn unreadable(&self, at: &At<'_>, error: impl Into<std::io::Error>) -> SourceError {
+        unreadable(self.path(at), error)
+    }
+
+    fn refused(&self, at: &At<'_>, refusal: Refusal) -> SourceError {
+        refused(self.path(at), refusal)
+    }
+}
+
+fn refused(path: std::path::PathBuf, refusal: Refusal) -> SourceError {
+    SourceError::Unsupported { path, reason: refusal.to_string() }
+}
+
+fn device(status: &Statx) -> u64 {
+    u64::from(status.stx_dev_major) << 32 | u64::from(status.stx_dev_minor)
+}
+
+fn meta<'a>(status: &Statx, attributes: &'a hs_ext4::Attributes) -> Meta<'a> {
+    Meta {
+        permissions: status.stx_mode & 0o7777,
+        uid: status.stx_uid,
+        gid: status.stx_gid,
+        modified: Time { seconds: status.stx_mtime.tv_sec, nanoseconds: status.stx_mtime.tv_nsec },
+        attributes,
     }
 }
 
@@ -295,25 +246,6 @@ const KERNEL_FILE_SYSTEMS: [(u64, &str); 14] = [
 ];
 
 /// Adds bytes with their length, so that no two sequences of calls look the same.
-pub(super) fn hash_bytes(hasher: &mut blake3::Hasher, bytes: &[u8]) {
+fn hash_bytes(hasher: &mut blake3::Hasher, bytes: &[u8]) {
     hasher.update(&(bytes.len() as u64).to_le_bytes()).update(bytes);
-}
-
-fn lstat(path: &Path) -> Result<Metadata, SourceError> {
-    std::fs::symlink_metadata(path).map_err(|error| unreadable(path, error))
-}
-
-fn list_directory(path: &Path) -> Result<Vec<OsString>, SourceError> {
-    std::fs::read_dir(path)
-        .and_then(|entries| entries.map(|entry| entry.map(|entry| entry.file_name())).collect())
-        .map_err(|error| unreadable(path, error))
-}
-
-/// What a failed call on an entry means: an entry that has just been listed and is gone has changed.
-pub(super) fn unreadable(path: &Path, error: io::Error) -> SourceError {
-    let path = path.to_owned();
-    match error.kind() {
-        io::ErrorKind::NotFound => SourceError::Changed { path },
-        _ => SourceError::Unreadable { path, error },
-    }
 }
