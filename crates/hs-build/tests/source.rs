@@ -189,7 +189,10 @@ fn populate(root: &Path, backwards: bool) {
         |root, _| symlink("short target", root.join("short")).unwrap(),
         |root, _| symlink("t".repeat(59), root.join("longest in the inode")).unwrap(),
         |root, _| symlink("t".repeat(60), root.join("shortest in a block")).unwrap(),
-        |root, _| symlink("/long".repeat(400), root.join("long")).unwrap(),
+        |root, _| {
+            symlink("/long".repeat(400), root.join("long")).unwrap();
+            fs::hard_link(root.join("long"), root.join("the same link")).unwrap();
+        },
         |root, backwards| {
             fs::create_dir(root.join("many")).unwrap();
             for number in in_order((0..700).collect(), backwards) {
@@ -349,7 +352,7 @@ fn equal_trees_give_equal_bytes() {
 }
 
 #[test]
-fn the_size_is_enough_for_awkward_trees() {
+fn awkward_trees_are_clean() {
     let work = tempfile::tempdir().unwrap();
     let image = work.path().join("image");
     let check = |name: &str, make: &dyn Fn(&Path)| {

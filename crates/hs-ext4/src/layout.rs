@@ -67,7 +67,7 @@ pub struct Layout {
     links: Vec<u32>,
     /// Sets of attributes in blocks, and how many inodes share each.
     attributes: Vec<(u32, u32)>,
-    /// Nodes whose extents take blocks, and the first of these.
+    /// Nodes whose extents take blocks, and the first of these (before [`Layout::place`], how many).
     trees: Vec<(u32, u64)>,
     /// Files with data of their own, in the order of that.
     data: Vec<u32>,
@@ -94,15 +94,11 @@ impl Layout {
             node.size = u64::from(node.blocks) * BLOCK_BYTES;
         }
         let attributes = share_attributes(&mut plan);
-        let nodes_where = |wanted: &dyn Fn(&Node) -> bool| -> Vec<u32> {
-            let found = plan.nodes.iter().enumerate().filter(|(_, node)| wanted(node));
-            found.map(|(number, _)| to_u32(number as u64)).collect()
-        };
-        let links = nodes_where(&|node| node.is(inode::SYMLINK) && node.size >= SHORT_TARGET);
-        let mut trees: Vec<(u32, u64)> = nodes_where(&|node| tree_blocks(&plan, node) > 0)
-            .into_iter()
-            .map(|number| (number, tree_blocks(&plan, &plan.nodes[number as usize])))
-            .collect();
+        let links = nodes_where(&plan, |node| node.is(inode::SYMLINK) && node.size >= SHORT_TARGET);
+        let trees = nodes_where(&plan, |node| tree_blocks(&plan, node) > 0);
+        let trees =
+            trees.into_iter().map(|number| (number, tree_blocks(&plan, &plan.nodes[number as usize])));
+        let trees: Vec<(u32, u64)> = trees.collect();
         let data = place_data(&mut plan, first, options.chunk_blocks);
 
         let directory_blocks: u64 = directories.list.iter().map(|dir| u64::from(dir.blocks())).sum();
@@ -114,27 +110,11 @@ impl Layout {
         let geometry = Geometry::new(used_inodes + options.free_inodes, |tables_end| {
             with_free(data_at(tables_end) + data.end, options.free_bytes)
         })?;
-
-        let mut at = geometry.tables_end;
-        for directory in &directories.list {
-            plan.nodes[directory.node as usize].first = at;
-            at += u64::from(directory.blocks());
-        }
-        let (links_at, attributes_at) = (at, at + links.len() as u64);
-        let trees_at = attributes_at + attributes.len() as u64;
-        at = trees_at;
-        for (_, tree) in &mut trees {
-            (*tree, at) = (at, at + *tree);
-        }
+        let metadata_end = geometry.tables_end + metadata_blocks;
         let data_at = data_at(geometry.tables_end);
-        data.files.iter().for_each(|&file| plan.nodes[file as usize].first += data_at);
-        for index in 0..plan.shared.len() {
-            let (file, with) = plan.shared[index];
-            plan.nodes[file as usize].first = plan.nodes[with as usize].first;
-        }
         let mut free: Vec<Range<u64>> = Vec::with_capacity(data.gaps.len() + 2);
-        free.push(at..data_at);
-        free.extend(data.gaps.into_iter().map(|gap| gap.start + data_at..gap.end + data_at));
+        free.push(metadata_end..data_at);
+        free.extend(data.gaps.iter().map(|gap| gap.start + data_at..gap.end + data_at));
         free.push(data_at + data.end..geometry.blocks);
         let tables = Tables {
             geometry,
@@ -146,22 +126,42 @@ impl Layout {
             directories: directories_by_group(&directories, &geometry),
             free,
         };
-        let tables_written = tables_written(&tables);
-        let (files, metadata_end) = (data.files, at);
-        Ok(Self {
+        let links_at = geometry.tables_end + directory_blocks;
+        let attributes_at = links_at + links.len() as u64;
+        let mut layout = Self {
+            tables_written: tables_written(&tables),
+            trees_at: attributes_at + attributes.len() as u64,
             plan,
             tables,
             directories,
             links,
             attributes,
             trees,
-            data: files,
+            data: data.files,
             links_at,
             attributes_at,
-            trees_at,
             metadata_end,
-            tables_written,
-        })
+        };
+        layout.place(data_at);
+        Ok(layout)
+    }
+
+    /// Gives directories, trees of extents and data their blocks.
+    fn place(&mut self, data_at: u64) {
+        let nodes = &mut self.plan.nodes;
+        let mut at = self.tables.geometry.tables_end;
+        for directory in &self.directories.list {
+            nodes[directory.node as usize].first = at;
+            at += u64::from(directory.blocks());
+        }
+        at = self.trees_at;
+        for (_, tree) in &mut self.trees {
+            (*tree, at) = (at, at + *tree);
+        }
+        self.data.iter().for_each(|&file| nodes[file as usize].first += data_at);
+        for &(file, with) in &self.plan.shared {
+            nodes[file as usize].first = nodes[with as usize].first;
+        }
     }
 
     /// The plan.
@@ -330,6 +330,11 @@ impl Layout {
             }
         }
     }
+}
+
+fn nodes_where(plan: &Plan, wanted: impl Fn(&Node) -> bool) -> Vec<u32> {
+    let found = plan.nodes.iter().enumerate().filter(|(_, node)| wanted(node));
+    found.map(|(number, _)| to_u32(number as u64)).collect()
 }
 
 fn extents<'p>(plan: &'p Plan, node: &Node) -> Extents<'p> {

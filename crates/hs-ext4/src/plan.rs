@@ -446,3 +446,16 @@ fn device_number(major: u32, minor: u32) -> Result<u64, Refusal> {
     }
     Ok(u64::from(minor & 0xff | major << 8 | (minor & !0xff) << 12))
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn an_entry_takes_less_than_200_bytes() {
+        // Beside these, its place among the names of its directory and in the order of data. Lists grow by
+        // doubling.
+        let entry_bytes = size_of::<Node>() + size_of::<Entry>() + 2 * size_of::<u32>();
+        assert!(2 * entry_bytes < 200, "{entry_bytes} bytes");
+    }
+}
