@@ -1,7 +1,7 @@
 //! Arguments, exit codes, and what is said about missing things.
 
 use std::fs;
-use std::process::{Command, Stdio};
+use std::process::Stdio;
 
 use crate::mounts::umount;
 use crate::scene::{Ran, Running, Scene, headstart, machine_has, run};

@@ -5,7 +5,7 @@ use std::ffi::OsStr;
 use std::os::unix::ffi::OsStrExt;
 use std::path::Path;
 
-use hs_ext4::{DataRun, Kind, MOST_FILE_BYTES, Meta, NodeId, Plan, Refusal, Time};
+use hs_ext4::{Attributes, DataRun, Kind, MOST_FILE_BYTES, Meta, NodeId, Plan, Refusal, Time};
 use rustix::fs::{FileType, Statx};
 
 use super::file_data::FileReader;
@@ -148,11 +148,11 @@ impl Scan {
         at.folder.status(at.name).map_err(|error| self.unreadable(at, error))
     }
 
-    fn attributes(&mut self, at: &At<'_>) -> Result<Vec<(Vec<u8>, Vec<u8>)>, SourceError> {
+    fn attributes(&mut self, at: &At<'_>) -> Result<Box<Attributes>, SourceError> {
         let read = xattrs::read(&at.folder.path_of(at.name));
         let attributes = read.map_err(|error| self.unreadable(at, error))?;
         self.names.update(&(attributes.len() as u64).to_le_bytes());
-        for (name, value) in &attributes {
+        for (name, value) in &*attributes {
             hash_bytes(&mut self.names, name);
             hash_bytes(&mut self.names, value);
         }
@@ -217,7 +217,7 @@ fn device(status: &Statx) -> u64 {
     u64::from(status.stx_dev_major) << 32 | u64::from(status.stx_dev_minor)
 }
 
-fn meta<'a>(status: &Statx, attributes: &'a hs_ext4::Attributes) -> Meta<'a> {
+fn meta<'a>(status: &Statx, attributes: &'a Attributes) -> Meta<'a> {
     Meta {
         permissions: status.stx_mode & 0o7777,
         uid: status.stx_uid,

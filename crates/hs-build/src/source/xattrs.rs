@@ -4,6 +4,7 @@ use std::ffi::OsStr;
 use std::os::unix::ffi::OsStrExt;
 use std::path::Path;
 
+use hs_ext4::Attributes;
 use rustix::io::Errno;
 
 /// The kernel's limits for a list of names and for a value (`linux/limits.h`).
@@ -11,9 +12,9 @@ const LIMIT_BYTES: usize = 65_536;
 
 /// All attributes of `path` itself, not of what it links to, sorted by name: file systems list them in
 /// different orders. None where the file system has none.
-pub(super) fn read(path: &Path) -> Result<Vec<(Vec<u8>, Vec<u8>)>, Errno> {
+pub(super) fn read(path: &Path) -> Result<Box<Attributes>, Errno> {
     let names = match filled(|buffer| rustix::fs::llistxattr(path, buffer)) {
-        Err(Errno::OPNOTSUPP) => return Ok(Vec::new()),
+        Err(Errno::OPNOTSUPP) => return Ok(Box::default()),
         names => names?,
     };
     let mut attributes = Vec::new();
@@ -24,7 +25,7 @@ pub(super) fn read(path: &Path) -> Result<Vec<(Vec<u8>, Vec<u8>)>, Errno> {
         attributes.push((name.to_vec(), value));
     }
     attributes.sort_unstable();
-    Ok(attributes)
+    Ok(attributes.into_boxed_slice())
 }
 
 /// What a call fills, of the length that it gives.

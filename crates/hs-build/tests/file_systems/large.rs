@@ -86,7 +86,7 @@ fn extents_fill_trees_of_every_depth() {
     assert_eq!(plan.add(NodeId::ROOT, b"too large", &too_large, &META), Err(Refusal::FileSize));
     // Some blocks of each say where they are.
     let layout = lay_out(plan);
-    let is_marked = |offset: u64| offset / 8192 % 1009 == 0;
+    let is_marked = |offset: u64| (offset / 8192).is_multiple_of(1009);
     let disk = write(&layout, |file, offset, block| {
         if is_marked(offset) || file.index() == 7 {
             block[..8].copy_from_slice(&(offset + file.index() as u64).to_le_bytes());
