@@ -8,8 +8,8 @@ pub(crate) const BLOCK: usize = to_usize(BLOCK_BYTES);
 /// A block under construction.
 pub(crate) type Block = [u8; BLOCK];
 
-/// Puts a number into fields of so many bytes each, the lowest bytes into the first: ext4 keeps the upper half
-/// of many numbers apart. What does not fit must be zero.
+/// Puts a number into fields of so many bytes each, the lowest bytes into the first: ext4 keeps the upper
+/// half of many numbers apart. What does not fit must be zero.
 pub(crate) fn put(bytes: &mut [u8], value: u64, fields: &[(usize, usize)]) {
     let little = value.to_le_bytes();
     let mut taken = 0;

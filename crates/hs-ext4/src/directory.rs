@@ -1,7 +1,7 @@
 //! Directories. One that fits into a block is a list of names. A larger one has an index, by the hash of its
 //! names, that is made at once: names are sorted by hash and fill blocks one after the other, so the time is
-//! linear but for the sort, and no block is split. Layout from the kernel's documentation, "Directory Entries"
-//! and "Hash Tree Directories".
+//! linear but for the sort, and no block is split. Layout from the kernel's documentation, "Directory
+//! Entries" and "Hash Tree Directories".
 
 use std::ops::Range;
 

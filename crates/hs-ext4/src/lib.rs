@@ -15,8 +15,8 @@
 //! ```
 //!
 //! Blocks of 4096 bytes, inodes of 256, checksums, extents, no journal, no copies of the superblock
-//! (`sparse_super2`), an index for each directory of more than one block. A plan holds less than 200 bytes for
-//! an entry, besides its name. Structures are from the kernel's documentation, `filesystems/ext4`.
+//! (`sparse_super2`), an index for each directory of more than one block. A plan holds less than 200 bytes
+//! for an entry, besides its name. Structures are from the kernel's documentation, `filesystems/ext4`.
 
 #![forbid(unsafe_code)]
 #![cfg_attr(not(test), deny(clippy::cast_possible_truncation))]

@@ -256,8 +256,8 @@ impl Plan {
         Ok(())
     }
 
-    /// Stores the data of two files once, which their size and runs show to be equal. The kernel mounts such a
-    /// file system for reading only.
+    /// Stores the data of two files once, which the caller knows to be equal. The kernel mounts such a file
+    /// system for reading only.
     ///
     /// # Panics
     /// When sizes or runs differ.

@@ -36,8 +36,8 @@ impl FileReader {
         self.data.finalize()
     }
 
-    /// Reads a file of `file_bytes`, and gives its runs of blocks, which are added to `names` too. A file that
-    /// is shorter is an unexpected end.
+    /// Reads a file of `file_bytes`, and gives its runs of blocks, which are added to `names` too. A file
+    /// that is shorter is an unexpected end.
     pub(super) fn read(
         &mut self,
         file: &File,
