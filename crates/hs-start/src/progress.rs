@@ -11,10 +11,7 @@ pub fn of_image(bar: &Bar, progress: Progress) {
 
 /// Shows how far the opening of a source has come.
 pub fn of_source(bar: &Bar, progress: SourceProgress) {
-    match progress {
-        SourceProgress::Scanning { entries, .. } => {
-            bar.spin(format!("scanning the directory: {entries} entries"));
-        }
-        _ => {}
+    if let SourceProgress::Scanning { entries, .. } = progress {
+        bar.spin(format!("scanning the directory: {entries} entries"));
     }
 }
