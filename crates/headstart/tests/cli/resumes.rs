@@ -161,7 +161,7 @@ fn a_snapshot_in_an_encrypted_folder_is_resumed_from_there() {
 /// The raw disk of the snapshot, and where its description begins.
 pub(crate) fn exported(scene: &Scene) -> (fs::File, u64) {
     let (snapshot, disk, raw) = (scene.arg("saved.hsi"), scene.arg("guest.hsi"), scene.arg("saved.raw"));
-    run(["export", &snapshot, "-o", &raw, "--format", "raw", "--base", &disk]).ok();
+    run(["export", &snapshot, "-o", &raw, "--format", "raw", "--force", "--base", &disk]).ok();
     let file = fs::File::options().read(true).write(true).open(&raw).expect("the disk");
     let at = file.metadata().expect("there").len() - BLOCK_BYTES;
     (file, at)
@@ -316,7 +316,7 @@ fn pages_that_the_disk_has_are_stored_once() {
     assert_eq!(inspect("saved.hsi")["base_digest"], inspect("guest.hsi")["disk_digest"]);
     // The same guest, whole.
     let raw = scene.arg("saved.raw");
-    run(["export", &scene.arg("saved.hsi"), "-o", &raw, "--format", "raw", "--base", &disk]).ok();
+    run(["export", &scene.arg("saved.hsi"), "-o", &raw, "--format", "raw", "--force", "--base", &disk]).ok();
     run(["build", "--raw", &raw, "-o", &scene.arg("whole.hsi"), "--window", "16K"]).ok();
     assert!(inspect("whole.hsi")["base_digest"].is_null());
     assert!(size("saved.hsi") < size("whole.hsi"), "{} of {}", size("saved.hsi"), size("whole.hsi"));

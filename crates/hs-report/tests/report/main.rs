@@ -72,12 +72,3 @@ fn the_name_of_a_file_says_its_format() {
     let error = folder.report(&[&trace], "report.xyz").expect_err("an unknown ending");
     assert!(error.contains("--format"), "{error}");
 }
-
-#[test]
-fn an_input_is_not_replaced() {
-    let folder = Folder::new();
-    let trace = folder.write("trace.csv", TRACE);
-    let error = folder.report(&[&trace], "trace.csv").expect_err("it is the input");
-    assert!(error.contains("is an input"), "{error}");
-    assert_eq!(std::fs::read_to_string(trace).expect("it is there"), TRACE);
-}
