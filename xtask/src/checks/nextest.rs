@@ -7,8 +7,8 @@ use std::thread::available_parallelism;
 
 use serde::Deserialize;
 
-use super::{Outcome, cargo};
 use super::tally::Tally;
+use super::{Outcome, cargo};
 
 /// The seed of proptest's inputs.
 const PROPTEST_SEED: &str = "PROPTEST_RNG_SEED";
@@ -41,7 +41,9 @@ impl Run<'_> {
         let report = std::fs::read_to_string(&report);
         let mut tally = match report.map_err(anyhow::Error::from).and_then(|text| read(&text)) {
             Ok(tally) => tally,
-            Err(error) => failed(format!("tests: not all of them could be built, or nextest has no report: {error}")),
+            Err(error) => {
+                failed(format!("tests: not all of them could be built, or nextest has no report: {error}"))
+            }
         };
         if !ended_well && tally.failed.is_empty() {
             tally.failed.push("tests: nextest did not end well".to_owned());
@@ -117,7 +119,9 @@ impl Tally {
         self.took.push((name.to_owned(), test.time));
         let said = |word: &str| {
             let lines = test.stderr.lines().filter_map(move |line| line.strip_prefix(word));
-            lines.map(|lack| format!("{name}: {}", lack.split_once(": ").map_or(lack, |(_, lack)| lack))).next()
+            lines
+                .map(|lack| format!("{name}: {}", lack.split_once(": ").map_or(lack, |(_, lack)| lack)))
+                .next()
         };
         self.partly.extend(said(hs_testing::PARTLY_SKIPPED));
         if test.failure.is_some() || test.error.is_some() {

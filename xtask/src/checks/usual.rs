@@ -20,10 +20,14 @@ pub(crate) const USUAL: &[Step] = &[
 
 /// What can be run again and again while one edits: no machine boots but one small guest, and no lint waits
 /// for a second build.
-pub(crate) const QUICK: &[Step] =
-    &[("format", format), ("tidy", check_rules), ("tests", |root| nextest::run(root, &nextest::Run { profile: "quick", ..WHOLE }))];
+pub(crate) const QUICK: &[Step] = &[
+    ("format", format),
+    ("tidy", check_rules),
+    ("tests", |root| nextest::run(root, &nextest::Run { profile: "quick", ..WHOLE })),
+];
 
-const WHOLE: nextest::Run<'_> = nextest::Run { profile: "default", arguments: &["--workspace"], variables: &[] };
+const WHOLE: nextest::Run<'_> =
+    nextest::Run { profile: "default", arguments: &["--workspace"], variables: &[] };
 
 fn format(root: &Path) -> Outcome {
     if !cargo::has(root, "fmt") {

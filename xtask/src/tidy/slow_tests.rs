@@ -54,7 +54,8 @@ mod tests {
         let result = r#"{"figures": [{"detail": {"slowest": [{"name": "step tests", "seconds": 700},
             {"name": "cli a::b", "seconds": 30.5}, {"name": "cli a::c", "seconds": 3}]}}]}"#;
         let said = |page: &str| lines(&check(&files(&[(RESULT, result), (PAGE, page)])));
-        let page = format!("{HEADING}\n\n| Test | Why |\n| --- | --- |\n| `cli a::b` | it boots |\n\n## More\n");
+        let page =
+            format!("{HEADING}\n\n| Test | Why |\n| --- | --- |\n| `cli a::b` | it boots |\n\n## More\n");
         assert_eq!(said(&page), [] as [String; 0]);
         let found = said("| `cli a::b` | elsewhere |");
         assert!(found.len() == 1 && found[0].contains("cli a::b takes longer"), "{found:?}");

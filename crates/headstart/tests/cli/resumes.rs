@@ -11,9 +11,7 @@ use crate::boots::{assert_nothing_is_in_tmp, assert_nothing_is_left_after, boot,
 use crate::mounts::umount;
 use crate::qemu_boots::{GUEST, QEMU, install_kernel};
 use crate::qemu_kernels::linux;
-use crate::scene::{
-    Ran, Running, Scene, has_tools, headstart, machine_has, made_once, mount, run, tool,
-};
+use crate::scene::{Ran, Running, Scene, has_tools, headstart, machine_has, made_once, mount, run, tool};
 use crate::service::server_of;
 use crate::supervised::{kill, served_again};
 

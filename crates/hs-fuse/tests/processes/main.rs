@@ -26,7 +26,9 @@ fn main() -> ExitCode {
     if first == resume::VICTIM {
         resume::victim(&arguments.next().unwrap());
     }
-    run_in_order(&[killed::TESTS, resume::TESTS], || machine_has(&["/dev/fuse", "mkfs.ext4", "sh", "sleep"]) && has_own_mounts())
+    run_in_order(&[killed::TESTS, resume::TESTS], || {
+        machine_has(&["/dev/fuse", "mkfs.ext4", "sh", "sleep"]) && has_own_mounts()
+    })
 }
 
 /// The tests compare tables of mounts: what the machine mounts meanwhile must not be in them.

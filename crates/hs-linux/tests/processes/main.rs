@@ -21,7 +21,9 @@ fn main() -> ExitCode {
     if first == terminal::VICTIM {
         terminal::victim(&arguments.next().unwrap());
     }
-    run_in_order(&[rootenv::TESTS, own_mounts::TESTS, terminal::TESTS], || machine_has(&["sh", "sleep"]) && has_own_mounts())
+    run_in_order(&[rootenv::TESTS, own_mounts::TESTS, terminal::TESTS], || {
+        machine_has(&["sh", "sleep"]) && has_own_mounts()
+    })
 }
 
 /// The tests compare tables of mounts: what the machine mounts meanwhile must not be in them.
