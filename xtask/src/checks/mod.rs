@@ -28,7 +28,7 @@ pub(crate) enum Outcome {
     /// With what is missing: a failure in continuous integration.
     Skipped(String),
     /// The check consists of tests, which count one by one.
-    Tests(Tally),
+    Tests(Box<Tally>),
 }
 
 impl Outcome {
@@ -50,7 +50,7 @@ impl Outcome {
                 Tally { failed: vec![why], ..Tally::default() }
             }
             Self::Skipped(lack) => Tally { skipped: vec![format!("{step}: {lack}")], ..Tally::default() },
-            Self::Tests(tally) => tally,
+            Self::Tests(tally) => *tally,
         }
     }
 }

@@ -30,7 +30,7 @@ pub(super) fn run(root: &Path, run: &Run<'_>) -> Outcome {
     if !cargo::has(root, "nextest") {
         return Outcome::Skipped("cargo-nextest is missing; scripts/setup.sh installs it".into());
     }
-    Outcome::Tests(run.tally(root))
+    Outcome::Tests(Box::new(run.tally(root)))
 }
 
 impl Run<'_> {

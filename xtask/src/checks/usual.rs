@@ -11,7 +11,7 @@ pub(crate) const USUAL: &[Step] = &[
     ("lints", lints),
     ("tidy", check_rules),
     ("tests", |root| nextest::run(root, &WHOLE)),
-    ("examples", |root| Outcome::Tests(doctests::run(root))),
+    ("examples", |root| Outcome::Tests(Box::new(doctests::run(root)))),
     ("doc", documentation),
     ("book", book::check),
     ("deny", deny),
