@@ -29,7 +29,7 @@ const NEEDED: [&str; 9] = [
 const PACKAGES: &str =
     "linux-image-cloud-amd64,systemd-sysv,udev,initramfs-tools,dracut-network,procps,busybox,zstd,iproute2";
 /// The files that are compared: some of them were read while it started, most were not.
-pub(crate) const SUM: &str = "find /usr/bin /usr/sbin -type f | LC_ALL=C sort | xargs cat | sha256sum";
+pub(crate) const SUM: &str = "find /usr/sbin -type f | LC_ALL=C sort | xargs cat | sha256sum";
 /// The process that serves the root, for the shell: it has the newest socket.
 pub(crate) const SERVER: &str = "$(ls /run/headstart | sed -n 's/.sock$//p' | sort -n | tail -n 1)";
 /// In the system: where initramfs-tools and dracut find authorities, and a server's certificate with its key.

@@ -30,10 +30,11 @@ fn described(json: &Value) -> Vec<u8> {
     block
 }
 
-/// An image of that disk whose bytes are stored as they are.
+/// An image of that disk whose bytes are stored as they are, each block by itself: a changed one harms no
+/// other.
 fn stored(scene: &Scene) -> Vec<u8> {
     let plain = scene.arg("plain.hsi");
-    run(["build", "--raw", &scene.arg("saved.raw"), "-o", &plain, "--codec", "store"]).ok();
+    run(["build", "--raw", &scene.arg("saved.raw"), "-o", &plain, "--codec", "store", "--window", "4K"]).ok();
     fs::read(plain).expect("the image")
 }
 
