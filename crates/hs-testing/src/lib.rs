@@ -9,6 +9,7 @@
 
 mod harness;
 mod machine;
+mod mounts;
 mod noise;
 mod once;
 mod typescript;
@@ -21,6 +22,7 @@ use std::thread;
 
 pub use harness::{Test, run_in_order};
 pub use machine::machine_has;
+pub use mounts::keep_mounts_apart;
 pub use noise::noise;
 pub use once::made_once;
 pub use ts_rs;

@@ -12,7 +12,7 @@ mod resume;
 use std::process::ExitCode;
 
 use hs_linux::rootenv::{INIT_ARGUMENT, enter_private_mounts, init_main};
-use hs_testing::{machine_has, run_in_order};
+use hs_testing::{keep_mounts_apart, machine_has, run_in_order};
 
 fn main() -> ExitCode {
     let mut arguments = std::env::args_os().skip(1);
@@ -31,10 +31,9 @@ fn main() -> ExitCode {
     })
 }
 
-/// The tests compare tables of mounts: what the machine mounts meanwhile must not be in them.
+/// The tests compare tables of mounts.
 fn has_own_mounts() -> bool {
     enter_private_mounts().unwrap();
-    let private = rustix::mount::MountPropagationFlags::PRIVATE | rustix::mount::MountPropagationFlags::REC;
-    rustix::mount::mount_change("/", private).unwrap();
+    keep_mounts_apart();
     true
 }
