@@ -23,10 +23,15 @@ impl Machine {
             cores: std::thread::available_parallelism().map_or(1, usize::from),
             cpu: cpu(&fs::read_to_string("/proc/cpuinfo").unwrap_or_default()),
             memory_bytes: memory_bytes(&meminfo),
-            kernel: fs::read_to_string("/proc/sys/kernel/osrelease").unwrap_or_default().trim().to_owned(),
+            kernel: version(&fs::read_to_string("/proc/sys/kernel/osrelease").unwrap_or_default()),
             load_before: load(&fs::read_to_string("/proc/loadavg").unwrap_or_default()),
         }
     }
+}
+
+/// The version of a kernel alone: what builders add to it may name a host.
+fn version(release: &str) -> String {
+    release.trim().split('-').next().unwrap_or_default().to_owned()
 }
 
 fn load(loadavg: &str) -> Option<f64> {
@@ -48,6 +53,11 @@ fn memory_bytes(meminfo: &str) -> Option<u64> {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn a_kernel_is_named_without_what_its_builder_added() {
+        assert_eq!(["6.18.44-host-7\n", "6.1"].map(version), ["6.18.44", "6.1"]);
+    }
 
     #[test]
     fn processors_and_memory_are_read() {
