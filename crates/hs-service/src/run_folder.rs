@@ -397,9 +397,9 @@ mod tests {
         let of_all = tempfile::tempdir().expect("a folder");
         let places = |named: Option<&str>| places_of_user(7, named.map(PathBuf::from), of_all.path());
         let last = PathBuf::from("/tmp/headstart-7");
-        assert_eq!(places(None), [last.clone()]);
+        assert_eq!(places(None), std::slice::from_ref(&last));
         assert_eq!(places(Some("/run/x")), ["/run/x/headstart".into(), last.clone()]);
-        assert_eq!(places(Some("relative")), [last.clone()]);
+        assert_eq!(places(Some("relative")), std::slice::from_ref(&last));
         fs::create_dir(of_all.path().join("7")).expect("made");
         let usual = of_all.path().join("7/headstart");
         assert_eq!(places(None), [usual.clone(), last.clone()]);
