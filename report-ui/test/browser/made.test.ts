@@ -28,7 +28,15 @@ testWith({ root: true })(
     run("optimize", root, "--profile", at("start.hsp"), "-o", at("fast.hsi"));
     const medium = ["--emulate", "flat-10ms-25mbs"];
     run("run", root, ...medium, "--trace", at("before.csv"), `--json=${at("before.json")}`, ...command);
-    run("run", at("fast.hsi"), ...medium, "--trace", at("after.csv"), `--json=${at("after.json")}`, ...command);
+    run(
+      "run",
+      at("fast.hsi"),
+      ...medium,
+      "--trace",
+      at("after.csv"),
+      `--json=${at("after.json")}`,
+      ...command,
+    );
     const inputs = ["before.csv", "after.csv", "fast.hsi", "before.json", "after.json"].map(at);
     run("report", ...inputs, "-o", at("report.html"));
     for (const width of [1280, 390]) {
