@@ -106,3 +106,12 @@ fn demo(root: &Path) -> Outcome {
     let out = root.join("demo-out");
     Outcome::of(Command::new(program).args(["demo", "--repeats", "1", "--out"]).arg(out).current_dir(root))
 }
+
+#[cfg(test)]
+mod tests {
+    #[test]
+    fn what_one_run_leaves_out_the_other_runs() {
+        let configuration = include_str!("../../../.config/nextest.toml");
+        assert!(configuration.contains(&format!("default-filter = \"not {}\"", super::LEFT_OUT)));
+    }
+}
