@@ -134,6 +134,7 @@ fn write_image(
     let data_units = layout.with_data(&ranges);
     let base = options.base.as_ref().map(|blocks| blocks.base());
     let mut writer = Writer::new(output, geometry, layout, base)?;
+    writer.table_blocks = source.table_blocks();
     compress_all(source, options, layout, &data_units, &mut |unit, done| {
         progress(Progress {
             stage: "compressing",
@@ -298,6 +299,8 @@ struct Writer {
     known: HashMap<Digest, ChunkRef>,
     next_unit: u64,
     base: Option<BaseRef>,
+    /// See [`Source::table_blocks`].
+    table_blocks: u64,
     report: BuildReport,
 }
 
@@ -321,7 +324,18 @@ impl Writer {
         };
         let hasher = DiskHasher::new(geometry.disk_bytes);
         let known = HashMap::new();
-        Ok(Self { output, layout, geometry, tables, hasher, known, next_unit: 0, base, report })
+        Ok(Self {
+            output,
+            layout,
+            geometry,
+            tables,
+            hasher,
+            known,
+            next_unit: 0,
+            base,
+            table_blocks: 0,
+            report,
+        })
     }
 
     fn push(&mut self, unit: Packed) -> Result<(), BuildError> {
@@ -375,7 +389,7 @@ impl Writer {
         // Without a window that needs it, the image does not either.
         let base = self.base.filter(|_| self.report.composed_windows > 0);
         let superblock = Superblock {
-            features: Features::of_base(base.as_ref()),
+            features: Features::of_base(base.as_ref()).of_tables(self.table_blocks),
             disk_bytes: self.geometry.disk_bytes,
             image_bytes: self.output.position() + SUPERBLOCK_BYTES,
             disk_digest: self.hasher.finish(),

@@ -12,7 +12,7 @@ use hs_engine::queue::{ClientKey, QueueConfig, QueueMetrics, Recorded};
 use hs_format::Decompressor;
 use hs_image::{Head, Image, ImageError, UseBase};
 use hs_store::Store;
-use hs_units::{ByteRange, Nanos};
+use hs_units::{BlockRange, ByteRange, Lba, Nanos};
 use parking_lot::{Condvar, Mutex, MutexGuard};
 
 use crate::config::DiskOptions;
@@ -65,6 +65,17 @@ pub struct ServedDisk {
     pub(crate) shared: Arc<Shared>,
     /// The rest of the request that opened the image, until the prefetch begins.
     pub(crate) head: Mutex<Option<(FetchId, Head)>>,
+}
+
+/// Tables of a file system that are fetched before they are asked for, at most: those of a hundred thousand
+/// files, a megabyte as they are stored.
+const MOST_TABLE_BLOCKS: u64 = 8192;
+
+/// The tables of the file system (R38), where no profile knows better what a start reads first.
+fn tables_first(image: &Image) -> Option<BlockRange> {
+    let superblock = image.superblock();
+    let blocks = superblock.features.table_blocks().min(superblock.disk_blocks()).min(MOST_TABLE_BLOCKS);
+    (superblock.hot.is_empty() && blocks > 0).then(|| BlockRange::new(Lba(0), blocks))
 }
 
 impl ServedDisk {
@@ -124,6 +135,9 @@ impl ServedDisk {
         let mut engine = DiskEngine::new(Nanos::ZERO, config, DiskMap::new(Arc::clone(&image)));
         engine.start_recording(KEPT_EVENTS);
         engine.hold_prefetch();
+        if let Some(tables) = tables_first(&image) {
+            let _ = engine.handle_learned([tables]);
+        }
         let mut state = DiskState::new(engine);
         let head = head.and_then(|head| {
             let id = state.engine.handle_opening(Nanos::ZERO, head.chunks, head.bytes_before)?;

@@ -16,7 +16,7 @@ pub(crate) const FARTHEST: u64 = 31;
 const REACHES: [u64; 4] = [2, 7, 15, FARTHEST];
 /// The chances before anything was seen: a start reads two fifths of an image's windows at most. Far ones
 /// begin to come when near ones are read.
-const ASSUMED: [f64; 4] = [0.4, 0.4, 0.12, 0.12];
+const ASSUMED: [f64; 4] = [0.4, 0.4, 0.03, 0.03];
 /// Neighbours no farther than this come on any medium where they are read this often.
 const NEAR: u64 = 7;
 const OFTEN: f64 = 0.3;

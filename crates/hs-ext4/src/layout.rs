@@ -176,6 +176,12 @@ impl Layout {
         self.tables.geometry.blocks
     }
 
+    /// Blocks at the beginning that hold all metadata.
+    #[must_use]
+    pub const fn metadata_blocks(&self) -> u64 {
+        self.metadata_end
+    }
+
     /// All blocks, in ascending runs.
     pub fn runs(&self) -> impl Iterator<Item = Run> {
         let mut at = 0;

@@ -16,6 +16,13 @@ pub const FEATURE_BASE: u64 = 1;
 /// Incompatible features that this crate knows.
 pub const KNOWN_INCOMPAT: u64 = FEATURE_BASE;
 
+/// The bits of the compatible features that are a number: how many blocks at the disk's start hold the tables of
+/// its file system. From the first, [`COMPAT_TABLES_BITS`] of them.
+pub const COMPAT_TABLES_SHIFT: u32 = 16;
+
+/// See [`COMPAT_TABLES_SHIFT`].
+pub const COMPAT_TABLES_BITS: u32 = 24;
+
 /// Largest logical disk, 16 TiB: 2^32 blocks, so that a block number fits 32 bits in the hot index
 /// and in hints (ext4 without `64bit` ends at the same size).
 pub const MAX_DISK_BYTES: u64 = BLOCK_BYTES << 32;

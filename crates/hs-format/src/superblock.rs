@@ -10,13 +10,16 @@ use crate::error::{FormatError, Part};
 use crate::geometry::{ColdGeometry, ColdPlace};
 use crate::hot::HotSegment;
 use crate::limits::{
-    FEATURE_BASE, KNOWN_INCOMPAT, MAX_DISK_BYTES, MAX_HINTS_BYTES, MAX_HOT_INDEX_BYTES, MAX_HOT_SEGMENTS,
-    MAX_IMAGE_BYTES, MAX_PADDING_BYTES, SUPERBLOCK_BYTES, VERSION,
+    COMPAT_TABLES_BITS, COMPAT_TABLES_SHIFT, FEATURE_BASE, KNOWN_INCOMPAT, MAX_DISK_BYTES, MAX_HINTS_BYTES,
+    MAX_HOT_INDEX_BYTES, MAX_HOT_SEGMENTS, MAX_IMAGE_BYTES, MAX_PADDING_BYTES, SUPERBLOCK_BYTES, VERSION,
 };
 use crate::unverified::Unverified;
 use crate::wire::{BaseWire, ColdWire, HotSlotWire, SUPERBLOCK_MAGIC, SignatureWire, SuperblockWire};
 
 const CHECKSUM_AT: usize = SUPERBLOCK_BYTES - 32;
+
+/// The largest number of [`Features::table_blocks`].
+const MOST_TABLE_BLOCKS: u64 = (1 << COMPAT_TABLES_BITS) - 1;
 
 /// Feature bits of an image.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug, Default)]
@@ -32,6 +35,23 @@ impl Features {
     #[must_use]
     pub const fn of_base(base: Option<&BaseRef>) -> Self {
         Self { incompat: if base.is_some() { FEATURE_BASE } else { 0 }, compat: 0 }
+    }
+
+    /// The same of a disk whose first blocks, so many, hold the tables of its file system. More than fit the
+    /// number are as many as fit.
+    #[must_use]
+    pub fn of_tables(self, blocks: u64) -> Self {
+        let blocks = blocks.min(MOST_TABLE_BLOCKS);
+        Self {
+            compat: self.compat & !(MOST_TABLE_BLOCKS << COMPAT_TABLES_SHIFT) | blocks << COMPAT_TABLES_SHIFT,
+            ..self
+        }
+    }
+
+    /// How many blocks at the disk's start hold the tables of its file system; zero if that is not known.
+    #[must_use]
+    pub const fn table_blocks(self) -> u64 {
+        self.compat >> COMPAT_TABLES_SHIFT & MOST_TABLE_BLOCKS
     }
 
     fn check(self) -> Result<(), FormatError> {

@@ -88,6 +88,10 @@ impl TreeDisk {
         self.layout.blocks() * BLOCK_BYTES
     }
 
+    pub(super) fn table_blocks(&self) -> u64 {
+        self.layout.metadata_blocks()
+    }
+
     /// Fills `buf` from `offset`.
     pub(super) fn read_at(&self, offset: u64, buf: &mut [u8]) -> Result<(), SourceError> {
         let (len, bytes) = (buf.len() as u64, self.bytes());

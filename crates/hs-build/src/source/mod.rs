@@ -154,6 +154,15 @@ impl Source {
         }
     }
 
+    /// How many blocks at the disk's start hold the tables of its file system; zero if that is not known.
+    #[must_use]
+    pub fn table_blocks(&self) -> u64 {
+        match &self.disk {
+            Disk::Tree(disk) => disk.table_blocks(),
+            Disk::Raw(_) | Disk::Cloop(_) => 0,
+        }
+    }
+
     /// Fills `buf` with the disk's bytes from `offset`.
     ///
     /// # Errors

@@ -18,6 +18,7 @@ mod outages;
 mod patience;
 mod reading;
 mod sharing;
+mod tables;
 mod truncation;
 mod unreadable;
 mod waiting;
