@@ -19,6 +19,7 @@ use std::time::Duration;
 use hs_store::Clock;
 use hs_units::Nanos;
 use parking_lot::Mutex;
+use reqwest::Method;
 use reqwest::redirect::{Attempt, Policy};
 use tokio::runtime::{Handle, Runtime};
 use tokio::sync::watch;
@@ -249,12 +250,15 @@ impl Transport for HttpClient {
     fn ask<'a>(&'a self, request: &'a Request) -> Pending<'a, Result<Reply, HttpError>> {
         use reqwest::header::{ACCEPT_ENCODING, IF_MATCH, IF_NONE_MATCH, RANGE};
         let last = request.range.end() - 1;
+        let method = if request.only_head { Method::HEAD } else { Method::GET };
         let mut asked = self
             .client
-            .get(request.url.clone())
+            .request(method, request.url.clone())
             .headers(request.headers.clone())
-            .header(ACCEPT_ENCODING, "identity")
-            .header(RANGE, format!("bytes={}-{last}", request.range.offset));
+            .header(ACCEPT_ENCODING, "identity");
+        if !request.only_head {
+            asked = asked.header(RANGE, format!("bytes={}-{last}", request.range.offset));
+        }
         if let Some(tag) = &request.if_match {
             asked = asked.header(IF_MATCH, tag);
         }

@@ -48,6 +48,12 @@ pub enum HttpError {
     /// The server sends the whole file and ignores the range.
     #[error("the server ignores that only a range was asked for (it must support range requests)")]
     RangesIgnored,
+    /// Nothing says how long the file is.
+    #[error(
+        "the server does not say how long the file is: its Content-Range ends in '/*', and it answers HEAD without \
+         Content-Length"
+    )]
+    NoLength,
     /// The file is not the one that was opened.
     #[error("the file was replaced on the server: it was {was}, it is {is}; start again to use the new one")]
     Replaced {
@@ -146,6 +152,7 @@ impl HttpError {
             // A server that ignores ranges ignores the next one as well.
             Self::Address { .. }
             | Self::RangesIgnored
+            | Self::NoLength
             | Self::Closed
             | Self::Replaced { .. }
             | Self::Login { .. }
@@ -183,7 +190,7 @@ impl HttpError {
             Self::Nonsense { .. } | Self::Replaced { .. } | Self::NotAnImage { .. } | Self::Digest { .. } => {
                 ErrorKind::InvalidData
             }
-            Self::RangesIgnored => ErrorKind::Unsupported,
+            Self::RangesIgnored | Self::NoLength => ErrorKind::Unsupported,
             _ => ErrorKind::Other,
         };
         std::io::Error::new(kind, self)
@@ -230,6 +237,7 @@ mod tests {
             (HttpError::NotAnImage { reason: text() }, ErrorKind::InvalidData),
             (HttpError::Digest { expected: text(), found: text() }, ErrorKind::InvalidData),
             (HttpError::RangesIgnored, ErrorKind::Unsupported),
+            (HttpError::NoLength, ErrorKind::Unsupported),
             (HttpError::Offline, ErrorKind::Other),
         ] {
             let shown = format!("{error:?}");

@@ -13,6 +13,15 @@ fn opened() -> Version {
     Version { len: 1_000, etag: Some("\"one\"".to_owned()), last_modified: None }
 }
 
+fn understand(
+    status: u16,
+    head: &HeaderMap,
+    range: ByteRange,
+    opened: Option<&Version>,
+) -> Result<Brings, HttpError> {
+    super::understand(status, head, range, Expected { opened, is_proven: false })
+}
+
 const ASKED: ByteRange = ByteRange::new(100, 50);
 
 #[test]
