@@ -86,7 +86,7 @@ pub trait Locate: Send + Sync {
     }
 
     /// The file's length, where it is known beside the file. Known once the file was found.
-    fn len(&self) -> Option<u64> {
+    fn size(&self) -> Option<u64> {
         None
     }
 

@@ -26,6 +26,7 @@ use tokio::sync::watch;
 
 use super::HttpError;
 use super::authorities::Authorities;
+use super::proxies::Proxies;
 use super::transport::{Body, Pending, Reply, Request, Timeouts, Transport};
 
 /// Redirects that are followed for one request.
@@ -92,8 +93,14 @@ impl HttpClient {
             permanent: true,
         };
         let tls = tls().map_err(|error| broken(&error))?;
+        let proxies = Proxies::of_environment(|name| std::env::var(name).ok());
         let client = |policy| {
-            reqwest::Client::builder()
+            let mut client = reqwest::Client::builder().no_proxy();
+            if !proxies.is_empty() {
+                let proxies = proxies.clone();
+                client = client.proxy(reqwest::Proxy::custom(move |url| proxies.of(url).cloned()));
+            }
+            client
                 .tls_backend_preconfigured(tls.clone())
                 .http1_only()
                 .user_agent(concat!("headstart/", env!("CARGO_PKG_VERSION")))

@@ -33,6 +33,7 @@ mod marks;
 mod offline;
 mod patience;
 mod place;
+mod proxies;
 mod reader;
 mod reply;
 mod store;

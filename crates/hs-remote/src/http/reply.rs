@@ -144,7 +144,8 @@ fn coding(headers: &HeaderMap) -> Option<String> {
 
 /// 412, and 416: the range lies behind the end.
 fn unmatched(status: u16, headers: &HeaderMap, range: ByteRange, opened: Option<&Version>) -> HttpError {
-    let len = text(headers, &CONTENT_RANGE).and_then(|field| range_of(field)?.strip_prefix("*/")?.parse().ok());
+    let len =
+        text(headers, &CONTENT_RANGE).and_then(|field| range_of(field)?.strip_prefix("*/")?.parse().ok());
     match opened {
         None if status == 416 && len == Some(0) => {
             HttpError::NotAnImage { reason: "the file is empty".to_owned() }

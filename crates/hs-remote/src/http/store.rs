@@ -344,7 +344,7 @@ impl Asking {
 
     /// The length of a file of which the server sends parts without saying it.
     async fn length(&self, flow: &mut Flow, version: &Version) -> Result<u64, HttpError> {
-        let mut len = self.place.locate().len();
+        let mut len = self.place.locate().size();
         if len.is_none() {
             let target = self.place.target(&*self.transport, &*self.clock).await?;
             let request = head_request(&target);

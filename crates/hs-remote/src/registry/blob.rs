@@ -67,7 +67,7 @@ impl Locate for RegistryImage {
         true
     }
 
-    fn len(&self) -> Option<u64> {
+    fn size(&self) -> Option<u64> {
         self.described.lock().as_ref().map(|described| described.size)
     }
 

@@ -42,7 +42,7 @@ pub fn described(bytes: &[u8]) -> Result<(String, u64, Option<String>), crate::h
 #[doc(hidden)]
 #[must_use]
 pub fn challenge_of(field: &str) -> bool {
-    challenge::Challenge::parse(field).is_some()
+    !challenge::Challenge::all([field]).is_empty()
 }
 
 #[cfg(test)]
