@@ -144,11 +144,8 @@ impl HttpError {
     pub const fn is_transient(&self) -> bool {
         match self {
             Self::Connection { permanent, .. } => !*permanent,
-            // RFC 9110, section 15.5.9 (408) and 15.6; RFC 6585, section 4 (429); RFC 8470, section 5.2
-            // (425).
-            Self::Status { status, .. } => matches!(*status, 408 | 425 | 429 | 500 | 502 | 503 | 504),
+            Self::Status { status, .. } | Self::Refused { status, .. } => may_pass(*status),
             Self::Cut { .. } | Self::Nonsense { .. } | Self::Slow { .. } => true,
-            Self::Refused { status, .. } => matches!(*status, 408 | 425 | 429 | 500 | 502 | 503 | 504),
             // A server that ignores ranges ignores the next one as well.
             Self::Address { .. }
             | Self::RangesIgnored
@@ -195,6 +192,12 @@ impl HttpError {
         };
         std::io::Error::new(kind, self)
     }
+}
+
+/// Statuses that tell of the moment: RFC 9110, section 15.5.9 (408) and 15.6; RFC 6585, section 4 (429);
+/// RFC 8470, section 5.2 (425); those of Cloudflare's network when it does not reach the server (520 to 524).
+const fn may_pass(status: u16) -> bool {
+    matches!(status, 408 | 425 | 429 | 500 | 502 | 503 | 504 | 520..=524)
 }
 
 /// The usual names of common statuses.
@@ -249,9 +252,16 @@ mod tests {
     fn what_may_pass_is_transient() {
         let refused = |status| HttpError::Refused { what: "it", status, said: String::new() };
         let answered = |status| HttpError::Status { status, retry_after: None };
-        for (status, passes) in
-            [(408, true), (425, true), (429, true), (500, true), (503, true), (403, false), (501, false)]
-        {
+        for (status, passes) in [
+            (408, true),
+            (425, true),
+            (429, true),
+            (500, true),
+            (503, true),
+            (522, true),
+            (403, false),
+            (501, false),
+        ] {
             assert_eq!(
                 (refused(status).is_transient(), answered(status).is_transient()),
                 (passes, passes),
