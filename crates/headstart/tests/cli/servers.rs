@@ -120,14 +120,14 @@ fn other_bytes_behind_a_name_are_found_by_their_digests() {
     let image = Published::new(203);
     let length = image.file.len();
     let server = image.served(move |asked, file| {
-        let fields = edge_fields(asked, true);
         let Some(first) = asked.range.clone().map(|range| range.start).filter(|first| *first > 0) else {
-            return asked.part(file, &fields, &length.to_string());
+            return asked.part(file, "ETag: \"edge-0\"\r\n", &length.to_string());
         };
         // The file of another day, of the same length, at one of the edges.
+        let fields = "ETag: \"edge-1\"\r\n";
         let mut other = file.to_vec();
         other[first..].iter_mut().for_each(|byte| *byte ^= 0x55);
-        asked.part(&other, &fields, &length.to_string())
+        asked.part(&other, fields, &length.to_string())
     });
     let ran = image.export(&format!("{}#{}", server.url(), image.name));
     ran.fails(1, &["digest"]);

@@ -77,7 +77,8 @@ impl Place {
         &*self.locate
     }
 
-    /// Where to send a request. Waits for a search that is under way.
+    /// Where to send a request. Waits for a search that is under way. `is_direct` asks for the file's own
+    /// address, also where it is known where that leads.
     ///
     /// # Errors
     /// When the file cannot be located, or the search has failed.
@@ -85,13 +86,14 @@ impl Place {
         &self,
         transport: &dyn Transport,
         clock: &dyn Clock,
+        is_direct: bool,
     ) -> Result<Target<'_>, HttpError> {
         let result = loop {
             let mut search = {
                 let mut state = self.state.lock();
                 state.forget_aged(clock.now());
                 if let Some(known) = &state.known {
-                    return Ok(self.known_target(known, state.generation));
+                    return Ok(self.known_target(known, state.generation, is_direct));
                 }
                 // An error means that it is over.
                 match state.search.clone().filter(|search| search.has_changed().is_ok()) {
@@ -141,16 +143,17 @@ impl Place {
         located.unwrap_or(Err(HttpError::Closed))
     }
 
-    fn known_target(&self, known: &Known, generation: u64) -> Target<'_> {
+    fn known_target(&self, known: &Known, generation: u64, is_direct: bool) -> Target<'_> {
         let located = &known.located;
-        let url = known.redirected.as_ref().unwrap_or(&located.url);
+        let redirected = known.redirected.as_ref().filter(|_| !is_direct);
+        let url = redirected.unwrap_or(&located.url);
         let is_same_host = url.origin() == located.url.origin();
         Target {
             place: self,
             url: url.clone(),
             headers: if is_same_host { located.headers.clone() } else { HeaderMap::new() },
-            may_have_aged: known.redirected.is_some() || self.locate.ages(),
-            is_original: known.redirected.is_none(),
+            may_have_aged: redirected.is_some() || self.locate.ages(),
+            is_original: redirected.is_none(),
             generation,
             search: None,
         }

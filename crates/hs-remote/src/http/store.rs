@@ -13,6 +13,7 @@ use super::flow::Flow;
 use super::lanes::{LEAST_FOR_LANES, Lanes};
 use super::line::Line;
 use super::marks::Marks;
+use super::patience::Tries;
 use super::place::{Place, Target};
 use super::reader::Reader;
 use super::reply::{Brings, Expected, Version, length_of_head, understand};
@@ -20,13 +21,13 @@ use super::transport::{Reply, Request, Transport};
 use super::{HttpError, Patience};
 use hs_store::{Clock, Completion, Counters, InService, Monotonic, RetryCounters, Sink, Store, StoreError};
 
-/// When a user is told that a server is waited for.
-const SAY_AFTER: Duration = Duration::from_secs(8);
 /// How long a pause lasts at most after the store was closed.
 const LOOK: Nanos = Nanos::from_millis(50);
-/// How often one request goes to another address because the one before has expired: once for each request
-/// that may be under way, where an address is good for one request only.
-const MOST_ADDRESSES: u32 = 16;
+/// Addresses that one request is refused at before it asks the file's own address itself: one that is good
+/// for a single request is always used up by another.
+const SHARED_ADDRESSES: u32 = 4;
+/// Addresses that one request is refused at before its reader gets an error.
+const MOST_ADDRESSES: u32 = 8;
 
 /// How a remote file is opened.
 #[derive(Clone)]
@@ -278,7 +279,8 @@ impl Asking {
             if self.is_closed.load(Relaxed) {
                 return Err(HttpError::Closed);
             }
-            let target = self.place.target(&*self.transport, &*self.clock).await?;
+            let is_direct = addresses >= SHARED_ADDRESSES;
+            let target = self.place.target(&*self.transport, &*self.clock, is_direct).await?;
             let request = Request {
                 url: target.url.clone(),
                 headers: target.headers.clone(),
@@ -344,17 +346,25 @@ impl Asking {
 
     /// The length of a file of which the server sends parts without saying it.
     async fn length(&self, flow: &mut Flow, version: &Version) -> Result<u64, HttpError> {
-        let mut len = self.place.locate().size();
+        let (mut len, mut failed) = (self.place.locate().size(), None);
         if len.is_none() {
-            let target = self.place.target(&*self.transport, &*self.clock).await?;
-            let request = head_request(&target);
-            let reply = self.transport.ask(&request).await;
-            len = reply.ok().and_then(|reply| length_of_head(reply.status, &reply.headers, version));
+            let target = self.place.target(&*self.transport, &*self.clock, false).await?;
+            match self.transport.ask(&head_request(&target)).await {
+                Ok(reply) => len = length_of_head(reply.status, &reply.headers, version),
+                Err(error) => failed = Some(error),
+            }
         }
         if let (None, Some(measure)) = (len, self.measure) {
             len = (measure.length)(flow.peek(measure.bytes, &*self.clock).await?);
         }
-        len.filter(|len| flow.end() <= *len).ok_or(HttpError::NoLength)
+        match len {
+            Some(len) if len < flow.end() => {
+                let reason = format!("bytes up to {} of a file of {len} bytes", flow.end());
+                Err(HttpError::Nonsense { reason })
+            }
+            Some(len) => Ok(len),
+            None => Err(failed.unwrap_or(HttpError::NoLength)),
+        }
     }
 
     /// Waits before the next try, or returns the error when there is none.
@@ -406,36 +416,6 @@ fn head_request(target: &Target<'_>) -> Request {
         if_match: None,
         if_none_match: None,
         only_head: true,
-    }
-}
-
-/// Tries of one request.
-pub(super) struct Tries {
-    patience: Patience,
-    done: u32,
-    /// When the first was made, or progress was last seen.
-    began: Nanos,
-    /// A user was told that they go on.
-    has_said: bool,
-}
-
-impl Tries {
-    const fn new(patience: Patience, began: Nanos) -> Self {
-        Self { patience, done: 0, began, has_said: false }
-    }
-
-    /// Says once that a server is waited for, when that takes long.
-    fn say_once(&mut self, name: &str, error: &HttpError, now: Nanos) {
-        let total = self.patience.total;
-        let waits = now.saturating_sub(self.began) >= Nanos::from(SAY_AFTER.min(total / 2));
-        if waits
-            && !self.has_said
-            && self.patience.tries > Patience::for_opening().tries
-            && error.is_transient()
-        {
-            self.has_said = true;
-            log::warn!("{name}: {error}; it is asked again for {} s in all", total.as_secs());
-        }
     }
 }
 
