@@ -157,8 +157,8 @@ fn a_refresh_token_goes_where_it_is_sent_and_no_further() {
     assert_eq!(elsewhere.sent(), "");
 }
 
-/// A registry that lets everybody look, and wants a login for the first POST: by these fields, with a token
-/// or by `Basic`.
+/// A registry that any client may read, and that wants a login for the first POST: by these fields, with a
+/// token or by `Basic`.
 fn writable(challenges: impl Fn(u16) -> String + Send + 'static, token: Option<&'static str>) -> Host {
     let port = Arc::new(Mutex::new(0));
     let own = Arc::clone(&port);

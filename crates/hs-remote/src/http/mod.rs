@@ -19,12 +19,15 @@
 //! - **Every answer is checked** for status, range, length, and that the file is still the one that was
 //!   opened (`If-Match` where the tag is a strong one). After a temporary error the request is made again,
 //!   from the missing byte on, after pauses that double. Bytes of two files are never mixed.
+//! - **Where digests decide** ([`HttpStore::digests_decide`]) tags and dates may differ between answers.
+//! - **An address or a token that expires** is renewed by one request; the others under way wait for it.
 //!
 //! The content itself is not checked here: a layer above that knows the digests verifies it.
 
 mod address;
 mod authorities;
 mod client;
+mod current_address;
 mod error;
 mod flow;
 mod lanes;
@@ -32,7 +35,6 @@ mod line;
 mod marks;
 mod offline;
 mod patience;
-mod place;
 mod proxies;
 mod reader;
 mod reply;

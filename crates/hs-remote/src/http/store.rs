@@ -9,12 +9,12 @@ use hs_units::{ByteRange, Nanos, Prng};
 use parking_lot::Mutex;
 
 use super::address::Locate;
+use super::current_address::{CurrentAddress, Target};
 use super::flow::Flow;
 use super::lanes::{LEAST_FOR_LANES, Lanes};
 use super::line::Line;
 use super::marks::Marks;
 use super::patience::Tries;
-use super::place::{Place, Target};
 use super::reader::Reader;
 use super::reply::{Brings, Expected, Version, length_of_head, understand};
 use super::transport::{Reply, Request, Transport};
@@ -96,7 +96,7 @@ pub(super) struct Remote {
 struct Asking {
     transport: Arc<dyn Transport>,
     name: String,
-    place: Place,
+    place: CurrentAddress,
     marks: Marks,
     measure: Option<Measure>,
     clock: Arc<dyn Clock>,
@@ -121,7 +121,7 @@ impl HttpStore {
         let asking = Asking {
             transport,
             name: name.clone(),
-            place: Place::new(locate.into()),
+            place: CurrentAddress::new(locate.into()),
             marks: Marks::default(),
             measure,
             counters: Arc::new(Counters::new(Arc::clone(&clock))),

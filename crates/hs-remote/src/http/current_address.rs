@@ -25,13 +25,13 @@ use super::address::{Locate, Located};
 use super::transport::Transport;
 
 /// Where the file is, as far as that is known.
-pub(super) struct Place {
+pub(super) struct CurrentAddress {
     locate: Arc<dyn Locate>,
-    state: Mutex<State>,
+    state: Mutex<AddressState>,
 }
 
 #[derive(Default)]
-struct State {
+struct AddressState {
     known: Option<Known>,
     /// Counts what was known, so that what is refused late does not end what replaced it.
     generation: u64,
@@ -49,7 +49,7 @@ struct Known {
 
 /// Where one request goes.
 pub(super) struct Target<'a> {
-    place: &'a Place,
+    place: &'a CurrentAddress,
     pub(super) url: Url,
     pub(super) headers: HeaderMap,
     /// A refusal may mean that the address or login has expired.
@@ -68,7 +68,7 @@ struct Search {
     result: watch::Sender<Option<HttpError>>,
 }
 
-impl Place {
+impl CurrentAddress {
     pub(super) fn new(locate: Arc<dyn Locate>) -> Self {
         Self { locate, state: Mutex::default() }
     }
@@ -160,7 +160,7 @@ impl Place {
     }
 }
 
-impl State {
+impl AddressState {
     fn forget(&mut self) {
         self.known = None;
         self.generation += 1;
