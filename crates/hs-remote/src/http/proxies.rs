@@ -1,4 +1,7 @@
 //! Which proxy the requests to a server go through: [`Proxies`].
+//!
+//! The HTTP library reads the same variables. Its `no_proxy` knows no ports, no brackets around addresses of
+//! version 6 and no white space between entries, and its `*` means names only.
 
 use std::net::IpAddr;
 
