@@ -9,7 +9,8 @@ use std::task::{Context, Poll};
 
 use bytes::Bytes;
 use hs_remote::http::{
-    Body, HttpError, HttpOptions, HttpStore, Patience, Pending, RemoteAddress, Reply, Request, Transport,
+    Body, HttpError, HttpOptions, HttpStore, Measure, Patience, Pending, RemoteAddress, Reply, Request,
+    Transport,
 };
 use hs_store::{Clock, Store};
 use hs_units::Nanos;
@@ -29,11 +30,13 @@ pub fn run(data: &[u8]) -> bool {
         clock: Arc::new(Skipped::default()),
         seed: 1,
         opening_bytes: 4096,
+        measure: Some(Measure { bytes: 8, length: |first| Some(first.len() as u64 * 100) }),
         ..HttpOptions::default()
     };
     let Ok(store) = HttpStore::open(Box::new(address), server, options) else { return false };
     let mut bytes = vec![0; store.len().min(READ_BYTES) as usize];
     let _ = store.read_at(0, &mut bytes);
+    store.digests_decide();
     let middle = store.len() / 2;
     let mut few = vec![0; (store.len() - middle).min(100) as usize];
     let _ = store.read_at(middle, &mut few);

@@ -1,9 +1,10 @@
 //! A registry whose tokens and redirects age while a blob is read from it.
 
+use std::collections::BTreeMap;
 use std::io::{BufRead, BufReader, Write};
 use std::net::{TcpListener, TcpStream};
-use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering::SeqCst};
+use std::sync::{Arc, Mutex};
 use std::thread;
 
 use hs_remote::Address;
@@ -13,6 +14,9 @@ use hs_store::Store;
 
 /// Requests after which a token, and an address of a redirect, are refused.
 const GOOD_FOR: u64 = 3;
+/// The same where many requests are under way, and how many readers make them.
+const LONG_GOOD_FOR: u64 = 20;
+const READERS: usize = 8;
 
 /// A registry of one image, and the place where its blob really is.
 struct Registry {
@@ -26,7 +30,12 @@ struct Registry {
     token: AtomicU64,
     shown: AtomicU64,
     signature: AtomicU64,
-    fetched: AtomicU64,
+    /// How often each signature was used.
+    fetched: Mutex<BTreeMap<u64, u64>>,
+    good_for: u64,
+    token_good_for: u64,
+    /// Answers with bytes of the blob.
+    given: AtomicU64,
 }
 
 struct Head {
@@ -61,7 +70,7 @@ fn answer(mut stream: &TcpStream, status: &str, fields: &str, body: &[u8]) {
 }
 
 impl Registry {
-    fn start(blob: Vec<u8>, redirects: bool) -> Arc<Self> {
+    fn start(blob: Vec<u8>, redirects: bool, good_for: u64, token_good_for: u64) -> Arc<Self> {
         let [registry, elsewhere] = [0, 1].map(|_| TcpListener::bind("127.0.0.1:0").expect("a port"));
         let digest = format!("sha256:{}", "ab".repeat(32));
         let size = blob.len();
@@ -78,7 +87,10 @@ impl Registry {
             token: AtomicU64::new(0),
             shown: AtomicU64::new(0),
             signature: AtomicU64::new(0),
-            fetched: AtomicU64::new(0),
+            fetched: Mutex::default(),
+            good_for,
+            token_good_for,
+            given: AtomicU64::new(0),
         });
         for (listener, answer) in
             [(registry, Self::at_registry as fn(&Self, &TcpStream)), (elsewhere, Self::at_elsewhere)]
@@ -107,7 +119,7 @@ impl Registry {
         }
         let good = format!("Bearer token-{}", self.token.load(SeqCst));
         let is_good = head.authorization.as_ref().is_some_and(|told| *told == good);
-        if !is_good || self.shown.fetch_add(1, SeqCst) >= GOOD_FOR {
+        if !is_good || self.shown.fetch_add(1, SeqCst) >= self.token_good_for {
             let challenge = format!(
                 "WWW-Authenticate: Bearer realm=\"http://{host}/token\",service=\"test\",scope=\"repository:a/b:pull\"\r\n"
             );
@@ -119,7 +131,6 @@ impl Registry {
             answer(stream, "404 Not Found", "", b"");
         } else if let Some(elsewhere) = &self.elsewhere {
             let signature = self.signature.fetch_add(1, SeqCst) + 1;
-            self.fetched.store(0, SeqCst);
             let place = format!("Location: http://{elsewhere}/blob?signature={signature}\r\n");
             answer(stream, "307 Temporary Redirect", &place, b"");
         } else {
@@ -133,8 +144,14 @@ impl Registry {
         if head.authorization.is_some() {
             return answer(stream, "400 Bad Request", "", b"");
         }
-        let good = format!("/blob?signature={}", self.signature.load(SeqCst));
-        if head.target != good || self.fetched.fetch_add(1, SeqCst) >= GOOD_FOR {
+        let signature = head.target.strip_prefix("/blob?signature=").and_then(|text| text.parse().ok());
+        let used = signature.map(|signature| {
+            let mut fetched = self.fetched.lock().expect("no panic");
+            let used = fetched.entry(signature).or_default();
+            *used += 1;
+            *used
+        });
+        if used.is_none_or(|used| used > self.good_for) {
             return answer(stream, "403 Forbidden", "", b"");
         }
         self.give(stream, &head);
@@ -142,16 +159,16 @@ impl Registry {
 
     fn give(&self, stream: &TcpStream, head: &Head) {
         let (first, last) = head.range.expect("a range");
+        self.given.fetch_add(1, SeqCst);
         let last = last.min(self.blob.len() - 1);
         let range = format!("Content-Range: bytes {first}-{last}/{}\r\nETag: \"one\"\r\n", self.blob.len());
         answer(stream, "206 Partial Content", &range, &self.blob[first..=last]);
     }
 }
 
-/// Reads the blob by many requests; gives the registry that was asked.
-fn read_often(redirects: bool) -> Arc<Registry> {
-    let blob: Vec<u8> = (0..400_000_u32).map(|at| (at % 251) as u8).collect();
-    let registry = Registry::start(blob.clone(), redirects);
+/// Opens the blob of a registry.
+fn open(blob: &[u8], redirects: bool, good_for: u64, token_good_for: u64) -> (Arc<Registry>, HttpStore) {
+    let registry = Registry::start(blob.to_vec(), redirects, good_for, token_good_for);
     let text = format!("oci+http://{}/a/b:1", registry.host);
     let client = HttpClient::new(Timeouts::default()).expect("a client");
     let address = RegistryAddress::parse(&text).expect("an address");
@@ -160,13 +177,59 @@ fn read_often(redirects: bool) -> Arc<Registry> {
     let options = HttpOptions { opening_bytes: 1000, ..HttpOptions::default() };
     let store = HttpStore::open(Box::new(image), client, options).expect("opened");
     assert_eq!((store.len(), store.name()), (blob.len() as u64, text.as_str()));
+    (registry, store)
+}
+
+fn blob() -> Vec<u8> {
+    (0..400_000_u32).map(|at| (at % 251) as u8).collect()
+}
+
+/// Reads some of the blob; each read is a request of its own.
+fn read(store: &HttpStore, blob: &[u8], step: usize) {
     let mut bytes = vec![0; 5000];
-    // Each is a request of its own.
-    for at in (0..blob.len() - bytes.len()).rev().step_by(13_000) {
+    for at in (0..blob.len() - bytes.len()).rev().step_by(step) {
         store.read_at(at as u64, &mut bytes).expect("read");
         assert!(bytes == blob[at..at + bytes.len()], "{at}");
     }
+}
+
+/// Reads the blob by many requests; gives the registry that was asked.
+fn read_often(redirects: bool) -> Arc<Registry> {
+    let blob = blob();
+    let (registry, store) = open(&blob, redirects, GOOD_FOR, GOOD_FOR);
+    read(&store, &blob, 13_000);
     registry
+}
+
+fn read_by_many(store: &HttpStore, blob: &[u8]) {
+    thread::scope(|scope| {
+        for reader in 0..READERS {
+            scope.spawn(move || read(store, blob, 9_000 + reader));
+        }
+    });
+}
+
+#[test]
+fn addresses_that_are_good_for_one_request_are_enough_for_many() {
+    let blob = blob();
+    let (registry, store) = open(&blob, true, 1, u64::MAX);
+    read_by_many(&store, &blob);
+    assert!(registry.signature.load(SeqCst) >= registry.given.load(SeqCst));
+}
+
+#[test]
+fn what_expires_is_renewed_once_for_all_requests_under_way() {
+    let blob = blob();
+    for redirects in [true, false] {
+        let (registry, store) = open(&blob, redirects, LONG_GOOD_FOR, LONG_GOOD_FOR);
+        read_by_many(&store, &blob);
+        let given = registry.given.load(SeqCst);
+        assert!(given > 40 * READERS as u64, "{given} answers");
+        let renewed = if redirects { &registry.signature } else { &registry.token };
+        // The manifest needs the first token too.
+        let needed = (given + u64::from(!redirects)).div_ceil(LONG_GOOD_FOR);
+        assert_eq!(renewed.load(SeqCst), needed, "for {given} answers, redirected: {redirects}");
+    }
 }
 
 #[test]
@@ -187,7 +250,7 @@ fn a_token_that_has_aged_is_had_anew_where_the_registry_gives_the_blob_itself() 
 fn a_name_is_certain_where_the_address_has_the_manifests_digest() {
     let mut certain = Vec::new();
     for by_digest in [true, false] {
-        let registry = Registry::start(vec![7; 100], true);
+        let registry = Registry::start(vec![7; 100], true, GOOD_FOR, GOOD_FOR);
         let digest = sha256(registry.manifest.as_bytes());
         let reference = if by_digest { format!("@{digest}") } else { ":1".to_owned() };
         let address = format!("oci+http://{}/a/b{reference}", registry.host);

@@ -8,7 +8,7 @@ use anyhow::{Context, bail};
 use hs_format::limits::SUPERBLOCK_BYTES;
 use hs_format::{Superblock, Unverified};
 use hs_image::{ImageDigest, OpenOptions};
-use hs_remote::http::{HttpClient, HttpOptions, HttpStore, Offline, Patience, Timeouts, Version};
+use hs_remote::http::{HttpClient, HttpOptions, HttpStore, Measure, Offline, Patience, Timeouts, Version};
 use hs_remote::{Address, Keyring};
 use hs_store::{Count, DiskCache, RetryCounters, Store};
 use serde::{Deserialize, Serialize};
@@ -189,13 +189,16 @@ pub fn open(image: &ImageSource, address: &Address, purpose: Purpose) -> anyhow:
         opening: image.remote.opening(),
         patience: Patience::within(timeout),
         remembered: remembered.as_ref().map(Remembered::version),
+        measure: Some(Measure { bytes: SUPERBLOCK_BYTES, length: image_bytes }),
         ..HttpOptions::default()
     };
     let client = HttpClient::new(Timeouts::within(timeout))?;
     let store = HttpStore::open(address.locate(&client, &keyring())?, client, options)?;
     // What the address proves is as good as a name in it.
     let wanted = wanted.or_else(|| store.certain_name()?.parse().ok());
-    if wanted.is_none() && purpose == Purpose::Serve {
+    if wanted.is_some() {
+        store.digests_decide();
+    } else if purpose == Purpose::Serve {
         refuse_unnamed(image, address, || name_in(&store))?;
     }
     let version = store.version().clone();
@@ -251,6 +254,12 @@ fn name_in(store: &dyn Store) -> Option<ImageDigest> {
     let mut first = [0; SUPERBLOCK_BYTES];
     store.read_at(0, &mut first).ok()?;
     Some(Superblock::decode(Unverified::new(&first)).ok()?.image_digest())
+}
+
+/// The length of the image that begins so, as it says itself.
+fn image_bytes(first: &[u8]) -> Option<u64> {
+    let first = first.first_chunk::<SUPERBLOCK_BYTES>()?;
+    Some(Superblock::decode(Unverified::new(first)).ok()?.image_bytes)
 }
 
 /// What the cache holds of the image at an address, or of the image that is wanted.

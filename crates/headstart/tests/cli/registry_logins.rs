@@ -24,6 +24,11 @@ struct Host {
 impl Host {
     /// `answer` gets a request's first line.
     fn start(answer: impl Fn(&str) -> String + Send + 'static) -> Self {
+        Self::start_with(move |request| answer(request.lines().next().unwrap_or_default()))
+    }
+
+    /// `answer` gets a whole request.
+    fn start_with(answer: impl Fn(&str) -> String + Send + 'static) -> Self {
         let listener = TcpListener::bind("127.0.0.1:0").expect("a port");
         let port = listener.local_addr().expect("an address").port();
         let sent = Arc::new(Mutex::new(Vec::new()));
@@ -31,7 +36,7 @@ impl Host {
         thread::spawn(move || {
             for client in listener.incoming().map_while(Result::ok) {
                 let Some(request) = request(&client) else { continue };
-                let reply = answer(request.lines().next().unwrap_or_default());
+                let reply = answer(&request);
                 requests.lock().expect("sound").push(request);
                 let _ = (&client).write_all(reply.as_bytes());
             }
@@ -77,11 +82,18 @@ fn wants_token(realm: &str) -> String {
 
 /// Reads an image of the registry at this port, with a login for it.
 fn read_with(scene: &Scene, registry: u16, login: &str, realms: Option<&str>) -> Ran {
-    fs::create_dir_all(scene.path("home/.docker")).expect("a folder");
-    let text = format!(r#"{{"auths":{{"127.0.0.1:{registry}":{{{login}}}}}}}"#);
-    fs::write(scene.path("home/.docker/config.json"), text).expect("written");
     let address = format!("oci+http://127.0.0.1:{registry}/demo");
-    let mut command: Command = remote(scene, ["inspect", &address, "--disk-cache=cache"]);
+    ask_with(scene, &["inspect", &address, "--disk-cache=cache"], registry, login, realms)
+}
+
+/// Runs a command with a login for the registry at this port.
+fn ask_with(scene: &Scene, words: &[&str], registry: u16, login: &str, realms: Option<&str>) -> Ran {
+    fs::create_dir_all(scene.path("home/.docker")).expect("a folder");
+    let login =
+        if login.is_empty() { String::new() } else { format!(r#""127.0.0.1:{registry}":{{{login}}}"#) };
+    let text = format!(r#"{{"auths":{{{login}}}}}"#);
+    fs::write(scene.path("home/.docker/config.json"), text).expect("written");
+    let mut command: Command = remote(scene, words);
     for name in ["DOCKER_CONFIG", "REGISTRY_AUTH_FILE", "XDG_RUNTIME_DIR", "XDG_CONFIG_HOME"] {
         command.env_remove(name);
     }
@@ -143,4 +155,76 @@ fn a_refresh_token_goes_where_it_is_sent_and_no_further() {
     read_with(&scene, registry.port, &login, None).fails(1, &["a token", "307"]);
     assert!(realm.sent().contains(IDENTITY), "the realm was not asked: {}", realm.sent());
     assert_eq!(elsewhere.sent(), "");
+}
+
+/// A registry that any client may read, and that wants a login for the first POST: by these fields, with a
+/// token or by `Basic`.
+fn writable(challenges: impl Fn(u16) -> String + Send + 'static, token: Option<&'static str>) -> Host {
+    let port = Arc::new(Mutex::new(0));
+    let own = Arc::clone(&port);
+    let registry = Host::start_with(move |request| {
+        let port = *own.lock().expect("sound");
+        let (method, place) = request.split_once(' ').expect("a request");
+        let mut proofs = request.lines().filter_map(|line| line.split_once(": "));
+        let mut proofs = proofs.by_ref().filter(|(name, _)| name.eq_ignore_ascii_case("authorization"));
+        let is_proven = proofs.any(|(_, proof)| match token {
+            Some(token) => proof == format!("Bearer {token}"),
+            None => proof == format!("Basic {ENCODED}"),
+        });
+        match method {
+            "GET" if place.starts_with("/token") => match token {
+                Some(token) => reply("200 OK", "", &format!(r#"{{"token":"{token}"}}"#)),
+                None => reply("404 Not Found", "", ""),
+            },
+            "GET" | "HEAD" => reply("404 Not Found", "", ""),
+            _ if !is_proven => reply("401 Unauthorized", &challenges(port), ""),
+            "POST" => reply("202 Accepted", "Location: /upload\r\n", ""),
+            "PATCH" => reply("202 Accepted", "", ""),
+            _ => reply("201 Created", "", ""),
+        }
+    });
+    *port.lock().expect("sound") = registry.port;
+    registry
+}
+
+#[test]
+fn basic_is_used_where_tokens_cannot_be_had_and_tokens_where_they_can() {
+    let scene = Scene::new();
+    scene.image("a.hsi", 20, 207);
+    let bearer = |port: u16| format!("Bearer realm=\"http://127.0.0.1:{port}/token\",service=\"s\"");
+    let basic = "Basic realm=\"r\"";
+    let two_fields =
+        move |port| format!("WWW-Authenticate: {basic}\r\nWWW-Authenticate: {}\r\n", bearer(port));
+    let one_field = move |port| format!("WWW-Authenticate: {}, {basic}\r\n", bearer(port));
+    let only_basic = move |_| format!("WWW-Authenticate: {basic}\r\n");
+    let broken = move |_| format!("WWW-Authenticate: Bearer realm=x:\"\r\nWWW-Authenticate: {basic}\r\n");
+    let push = |registry: &Host, login: &str| {
+        let address = format!("oci+http://127.0.0.1:{}/demo", registry.port);
+        let image = scene.arg("a.hsi");
+        let words = ["push", &image, &address, "--upload-state=state"];
+        ask_with(&scene, &words, registry.port, login, None)
+    };
+    for (number, registry) in [
+        writable(two_fields, None),
+        writable(one_field, None),
+        writable(only_basic, None),
+        writable(broken, None),
+    ]
+    .iter()
+    .enumerate()
+    {
+        push(registry, &password()).ok();
+        let sent = registry.sent();
+        assert!(sent.contains("POST /v2/demo/blobs/uploads/"), "{number}: {sent}");
+        assert!(sent.to_lowercase().contains("authorization: basic"), "{number}: {sent}");
+        // Who has no login is told to log in, not what a token server says.
+        push(registry, "").fails(1, &["wants a login"]);
+    }
+    for registry in [writable(two_fields, Some("t0ken")), writable(one_field, Some("t0ken"))] {
+        push(&registry, &password()).ok();
+        let sent = registry.sent();
+        let mut basics = sent.split("\r\n\r\n").filter(|head| head.contains(ENCODED));
+        // The password goes to the token server only.
+        assert!(basics.all(|head| head.contains("GET /token?")), "{sent}");
+    }
 }

@@ -85,6 +85,11 @@ pub trait Locate: Send + Sync {
         false
     }
 
+    /// The file's length, where it is known beside the file. Known once the file was found.
+    fn size(&self) -> Option<u64> {
+        None
+    }
+
     /// The image's name, where the address itself proves it. Known once the file was found.
     fn certain_name(&self) -> Option<String> {
         None

@@ -19,12 +19,14 @@ use std::time::Duration;
 use hs_store::Clock;
 use hs_units::Nanos;
 use parking_lot::Mutex;
+use reqwest::Method;
 use reqwest::redirect::{Attempt, Policy};
 use tokio::runtime::{Handle, Runtime};
 use tokio::sync::watch;
 
 use super::HttpError;
 use super::authorities::Authorities;
+use super::proxies::Proxies;
 use super::transport::{Body, Pending, Reply, Request, Timeouts, Transport};
 
 /// Redirects that are followed for one request.
@@ -91,8 +93,14 @@ impl HttpClient {
             permanent: true,
         };
         let tls = tls().map_err(|error| broken(&error))?;
+        let proxies = Proxies::of_environment(|name| std::env::var(name).ok());
         let client = |policy| {
-            reqwest::Client::builder()
+            let mut client = reqwest::Client::builder().no_proxy();
+            if !proxies.is_empty() {
+                let proxies = proxies.clone();
+                client = client.proxy(reqwest::Proxy::custom(move |url| proxies.of(url).cloned()));
+            }
+            client
                 .tls_backend_preconfigured(tls.clone())
                 .http1_only()
                 .user_agent(concat!("headstart/", env!("CARGO_PKG_VERSION")))
@@ -249,12 +257,15 @@ impl Transport for HttpClient {
     fn ask<'a>(&'a self, request: &'a Request) -> Pending<'a, Result<Reply, HttpError>> {
         use reqwest::header::{ACCEPT_ENCODING, IF_MATCH, IF_NONE_MATCH, RANGE};
         let last = request.range.end() - 1;
+        let method = if request.only_head { Method::HEAD } else { Method::GET };
         let mut asked = self
             .client
-            .get(request.url.clone())
+            .request(method, request.url.clone())
             .headers(request.headers.clone())
-            .header(ACCEPT_ENCODING, "identity")
-            .header(RANGE, format!("bytes={}-{last}", request.range.offset));
+            .header(ACCEPT_ENCODING, "identity");
+        if !request.only_head {
+            asked = asked.header(RANGE, format!("bytes={}-{last}", request.range.offset));
+        }
         if let Some(tag) = &request.if_match {
             asked = asked.header(IF_MATCH, tag);
         }

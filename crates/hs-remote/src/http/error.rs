@@ -48,6 +48,12 @@ pub enum HttpError {
     /// The server sends the whole file and ignores the range.
     #[error("the server ignores that only a range was asked for (it must support range requests)")]
     RangesIgnored,
+    /// Nothing says how long the file is.
+    #[error(
+        "the server does not say how long the file is: its Content-Range ends in '/*', and it answers HEAD without \
+         Content-Length"
+    )]
+    NoLength,
     /// The file is not the one that was opened.
     #[error("the file was replaced on the server: it was {was}, it is {is}; start again to use the new one")]
     Replaced {
@@ -138,14 +144,12 @@ impl HttpError {
     pub const fn is_transient(&self) -> bool {
         match self {
             Self::Connection { permanent, .. } => !*permanent,
-            // RFC 9110, section 15.5.9 (408) and 15.6; RFC 6585, section 4 (429); RFC 8470, section 5.2
-            // (425).
-            Self::Status { status, .. } => matches!(*status, 408 | 425 | 429 | 500 | 502 | 503 | 504),
+            Self::Status { status, .. } | Self::Refused { status, .. } => may_pass(*status),
             Self::Cut { .. } | Self::Nonsense { .. } | Self::Slow { .. } => true,
-            Self::Refused { status, .. } => matches!(*status, 408 | 425 | 429 | 500 | 502 | 503 | 504),
             // A server that ignores ranges ignores the next one as well.
             Self::Address { .. }
             | Self::RangesIgnored
+            | Self::NoLength
             | Self::Closed
             | Self::Replaced { .. }
             | Self::Login { .. }
@@ -183,11 +187,17 @@ impl HttpError {
             Self::Nonsense { .. } | Self::Replaced { .. } | Self::NotAnImage { .. } | Self::Digest { .. } => {
                 ErrorKind::InvalidData
             }
-            Self::RangesIgnored => ErrorKind::Unsupported,
+            Self::RangesIgnored | Self::NoLength => ErrorKind::Unsupported,
             _ => ErrorKind::Other,
         };
         std::io::Error::new(kind, self)
     }
+}
+
+/// Statuses that tell of the moment: RFC 9110, section 15.5.9 (408) and 15.6; RFC 6585, section 4 (429);
+/// RFC 8470, section 5.2 (425); those of Cloudflare's network when it does not reach the server (520 to 524).
+const fn may_pass(status: u16) -> bool {
+    matches!(status, 408 | 425 | 429 | 500 | 502 | 503 | 504 | 520..=524)
 }
 
 /// The usual names of common statuses.
@@ -230,6 +240,7 @@ mod tests {
             (HttpError::NotAnImage { reason: text() }, ErrorKind::InvalidData),
             (HttpError::Digest { expected: text(), found: text() }, ErrorKind::InvalidData),
             (HttpError::RangesIgnored, ErrorKind::Unsupported),
+            (HttpError::NoLength, ErrorKind::Unsupported),
             (HttpError::Offline, ErrorKind::Other),
         ] {
             let shown = format!("{error:?}");
@@ -241,9 +252,16 @@ mod tests {
     fn what_may_pass_is_transient() {
         let refused = |status| HttpError::Refused { what: "it", status, said: String::new() };
         let answered = |status| HttpError::Status { status, retry_after: None };
-        for (status, passes) in
-            [(408, true), (425, true), (429, true), (500, true), (503, true), (403, false), (501, false)]
-        {
+        for (status, passes) in [
+            (408, true),
+            (425, true),
+            (429, true),
+            (500, true),
+            (503, true),
+            (522, true),
+            (403, false),
+            (501, false),
+        ] {
             assert_eq!(
                 (refused(status).is_transient(), answered(status).is_transient()),
                 (passes, passes),

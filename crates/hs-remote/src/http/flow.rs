@@ -77,19 +77,24 @@ impl Flow {
         true
     }
 
+    /// The next `wanted` bytes, or all there are, without taking them.
+    pub(super) async fn peek(&mut self, wanted: usize, clock: &dyn Clock) -> Result<&[u8], HttpError> {
+        let wanted = (self.end - self.at).min(wanted as u64) as usize;
+        while self.rest.len() < wanted {
+            let piece = self.come(clock).await?;
+            self.rest =
+                if self.rest.is_empty() { piece } else { Bytes::from([self.rest.clone(), piece].concat()) };
+        }
+        Ok(&self.rest[..wanted])
+    }
+
     /// The next bytes, `most` of them at most; nothing at the response's end.
     pub(super) async fn piece(&mut self, most: u64, clock: &dyn Clock) -> Result<Option<Bytes>, HttpError> {
         if self.is_over() {
             return Ok(None);
         }
         if self.rest.is_empty() {
-            let cut = HttpError::Cut { got: self.at - self.start, expected: self.end - self.start };
-            self.check_rate()?;
-            let asked = clock.now();
-            self.rest = poll_fn(|context| self.body.poll_piece(context)).await?.ok_or(cut)?;
-            self.waited += clock.now().saturating_sub(asked);
-            self.came += self.rest.len() as u64;
-            self.in_service.deliver(self.rest.len() as u64);
+            self.rest = self.come(clock).await?;
         }
         let take = most.min(self.end - self.at).min(self.rest.len() as u64);
         let piece = self.rest.split_to(take as usize);
@@ -100,6 +105,18 @@ impl Flow {
             let _ = poll_fn(|context| self.body.poll_piece(context)).await;
         }
         Ok(Some(piece))
+    }
+
+    /// Waits for the next piece of the body.
+    async fn come(&mut self, clock: &dyn Clock) -> Result<Bytes, HttpError> {
+        let cut = HttpError::Cut { got: self.at - self.start, expected: self.end - self.start };
+        self.check_rate()?;
+        let asked = clock.now();
+        let piece = poll_fn(|context| self.body.poll_piece(context)).await?.ok_or(cut)?;
+        self.waited += clock.now().saturating_sub(asked);
+        self.came += piece.len() as u64;
+        self.in_service.deliver(piece.len() as u64);
+        Ok(piece)
     }
 
     /// Only time spent waiting counts: a response that is not taken is not slow.

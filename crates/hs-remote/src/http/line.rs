@@ -11,7 +11,7 @@ use super::flow::Flow;
 
 /// This much of a response is read and dropped rather than making a new request: what 100 Mbit/s bring in 20
 /// ms.
-const SKIPPED_BYTES: u64 = 256 << 10;
+pub(super) const SKIPPED_BYTES: u64 = 256 << 10;
 
 /// Which request reads the shared response, or where the response waits.
 #[derive(Default)]

@@ -19,18 +19,23 @@
 //! - **Every answer is checked** for status, range, length, and that the file is still the one that was
 //!   opened (`If-Match` where the tag is a strong one). After a temporary error the request is made again,
 //!   from the missing byte on, after pauses that double. Bytes of two files are never mixed.
+//! - **Where digests decide** ([`HttpStore::digests_decide`]) tags and dates may differ between answers.
+//! - **An address or a token that expires** is renewed by one request; the others under way wait for it.
 //!
 //! The content itself is not checked here: a layer above that knows the digests verifies it.
 
 mod address;
 mod authorities;
 mod client;
+mod current_address;
 mod error;
 mod flow;
 mod lanes;
 mod line;
+mod marks;
 mod offline;
 mod patience;
+mod proxies;
 mod reader;
 mod reply;
 mod store;
@@ -44,6 +49,6 @@ pub use error::HttpError;
 pub use offline::Offline;
 pub use patience::Patience;
 pub use reply::Version;
-pub use store::{HttpOptions, HttpStore};
+pub use store::{HttpOptions, HttpStore, Measure};
 pub use transport::{Body, Pending, Reply, Request, Timeouts, Transport};
 pub(crate) use tries::Tries;

@@ -2,7 +2,12 @@
 
 use std::time::Duration;
 
-use hs_units::Prng;
+use hs_units::{Nanos, Prng};
+
+use super::HttpError;
+
+/// When a user is told that a server is waited for.
+const SAY_AFTER: Duration = Duration::from_secs(8);
 
 /// Limits of trying again.
 ///
@@ -65,6 +70,36 @@ impl Patience {
         let half = u64::try_from(full.as_nanos() / 2).unwrap_or(u64::MAX);
         let drawn = Duration::from_nanos(half.saturating_add(jitter.below(half.saturating_add(1))));
         Some(asked.map_or(drawn, |asked| asked.max(drawn)))
+    }
+}
+
+/// Tries of one request.
+pub(super) struct Tries {
+    pub(super) patience: Patience,
+    pub(super) done: u32,
+    /// When the first was made, or progress was last seen.
+    pub(super) began: Nanos,
+    /// A user was told that they go on.
+    has_said: bool,
+}
+
+impl Tries {
+    pub(super) const fn new(patience: Patience, began: Nanos) -> Self {
+        Self { patience, done: 0, began, has_said: false }
+    }
+
+    /// Says once that a server is waited for, when that takes long.
+    pub(super) fn say_once(&mut self, name: &str, error: &HttpError, now: Nanos) {
+        let total = self.patience.total;
+        let waits = now.saturating_sub(self.began) >= Nanos::from(SAY_AFTER.min(total / 2));
+        if waits
+            && !self.has_said
+            && self.patience.tries > Patience::for_opening().tries
+            && error.is_transient()
+        {
+            self.has_said = true;
+            log::warn!("{name}: {error}; it is asked again for {} s in all", total.as_secs());
+        }
     }
 }
 

@@ -10,7 +10,8 @@ use tokio::sync::OwnedMutexGuard;
 use super::HttpError;
 use super::lanes::Lanes;
 use super::line::Seat;
-use super::store::{Remote, Tries};
+use super::patience::Tries;
+use super::store::Remote;
 
 /// Progress after which patience begins again. With less, a server that sends one byte at a time could block
 /// a reader without a limit.

@@ -7,23 +7,27 @@ use std::time::Duration;
 
 use hs_units::{ByteRange, Nanos, Prng};
 use parking_lot::Mutex;
-use reqwest::header::HeaderMap;
-use url::Url;
 
-use super::address::{Locate, Located};
+use super::address::Locate;
+use super::current_address::{CurrentAddress, Target};
 use super::flow::Flow;
 use super::lanes::{LEAST_FOR_LANES, Lanes};
 use super::line::Line;
+use super::marks::Marks;
+use super::patience::Tries;
 use super::reader::Reader;
-use super::reply::{Brings, Version, understand};
-use super::transport::{Request, Transport};
+use super::reply::{Brings, Expected, Version, length_of_head, understand};
+use super::transport::{Reply, Request, Transport};
 use super::{HttpError, Patience};
 use hs_store::{Clock, Completion, Counters, InService, Monotonic, RetryCounters, Sink, Store, StoreError};
 
-/// When a user is told that a server is waited for.
-const SAY_AFTER: Duration = Duration::from_secs(8);
 /// How long a pause lasts at most after the store was closed.
 const LOOK: Nanos = Nanos::from_millis(50);
+/// Addresses that one request is refused at before it asks the file's own address itself: one that is good
+/// for a single request is always used up by another.
+const SHARED_ADDRESSES: u32 = 4;
+/// Addresses that one request is refused at before its reader gets an error.
+const MOST_ADDRESSES: u32 = 8;
 
 /// How a remote file is opened.
 #[derive(Clone)]
@@ -36,10 +40,21 @@ pub struct HttpOptions {
     pub patience: Patience,
     /// The version of the file that was opened last, if known: if it is unchanged, opening brings no bytes.
     pub remembered: Option<Version>,
+    /// Finds the file's length in its first bytes, for servers that do not say it.
+    pub measure: Option<Measure>,
     /// The clock that measures pauses.
     pub clock: Arc<dyn Clock>,
     /// Chooses pauses within their bounds.
     pub seed: u64,
+}
+
+/// Where the first bytes of a file say how long it is.
+#[derive(Clone, Copy, Debug)]
+pub struct Measure {
+    /// Bytes that are needed.
+    pub bytes: usize,
+    /// The length that they tell, if they are of such a file.
+    pub length: fn(&[u8]) -> Option<u64>,
 }
 
 impl Default for HttpOptions {
@@ -49,6 +64,7 @@ impl Default for HttpOptions {
             opening: Patience::for_opening(),
             patience: Patience::default(),
             remembered: None,
+            measure: None,
             clock: Arc::new(Monotonic::new()),
             // Not a secret: it only has to differ between processes.
             seed: std::time::SystemTime::now()
@@ -79,23 +95,15 @@ pub(super) struct Remote {
 /// What a request needs.
 struct Asking {
     transport: Arc<dyn Transport>,
-    locate: Arc<dyn Locate>,
-    place: tokio::sync::Mutex<KnownLocation>,
+    name: String,
+    place: CurrentAddress,
+    marks: Marks,
+    measure: Option<Measure>,
     clock: Arc<dyn Clock>,
     jitter: Mutex<Prng>,
     counters: Arc<Counters>,
     retries: Arc<RetryCounters>,
     is_closed: AtomicBool,
-}
-
-/// Where the file was found.
-#[derive(Default)]
-struct KnownLocation {
-    located: Option<Located>,
-    /// When the location has to be looked up again.
-    ages_at: Option<Nanos>,
-    /// Where a redirect led, to go there directly.
-    redirected: Option<Url>,
 }
 
 impl HttpStore {
@@ -109,11 +117,13 @@ impl HttpStore {
         options: HttpOptions,
     ) -> Result<Self, StoreError> {
         let name = locate.name();
-        let HttpOptions { opening_bytes, opening, patience, remembered, clock, seed } = options;
+        let HttpOptions { opening_bytes, opening, patience, remembered, measure, clock, seed } = options;
         let asking = Asking {
             transport,
-            locate: locate.into(),
-            place: tokio::sync::Mutex::default(),
+            name: name.clone(),
+            place: CurrentAddress::new(locate.into()),
+            marks: Marks::default(),
+            measure,
             counters: Arc::new(Counters::new(Arc::clone(&clock))),
             clock,
             jitter: Mutex::new(Prng::new(seed)),
@@ -161,7 +171,13 @@ impl HttpStore {
     /// The image's name, where the address itself proves it.
     #[must_use]
     pub fn certain_name(&self) -> Option<String> {
-        self.remote.asking.locate.certain_name()
+        self.remote.asking.place.locate().certain_name()
+    }
+
+    /// Says that a layer above knows the image's name: then its digests decide which bytes are right, and not
+    /// entity tags and dates, which differ between the servers of a content delivery network.
+    pub fn digests_decide(&self) {
+        self.remote.asking.marks.prove();
     }
 
     /// Counts of requests: each request over HTTP is one.
@@ -250,53 +266,77 @@ enum Known<'a> {
 }
 
 impl Asking {
-    /// One request; without bytes when the file is the one that was known before.
+    /// One request, to as many addresses as that takes; without bytes when the file is the one that was known
+    /// before.
     async fn ask(&self, range: ByteRange, known: Known<'_>) -> Result<(Version, Option<Flow>), HttpError> {
-        if self.is_closed.load(Relaxed) {
-            return Err(HttpError::Closed);
-        }
         let (opened, before) = match known {
             Known::Before(before) => (None, before),
             Known::Opened(version) => (Some(version), None),
         };
-        let (url, headers, direct) = self.place().await?;
-        let request = Request {
-            url,
-            headers,
-            range,
-            if_match: opened.and_then(Version::strong_tag).map(str::to_owned),
-            if_none_match: before.and_then(|version| version.etag.clone()),
-        };
-        let mut in_service = InService::begin(&self.counters, range);
-        let reply = self.transport.ask(&request).await?;
-        let brings = match understand(reply.status, &reply.headers, range, opened) {
-            // A redirect or a login has expired: begin again.
-            Err(HttpError::Status { status: 401 | 403 | 404 | 410, .. }) if direct.may_have_aged => {
-                drop((reply, in_service));
-                *self.place.lock().await = KnownLocation::default();
-                let (url, headers, _) = self.place().await?;
-                in_service = InService::begin(&self.counters, range);
-                let reply = self.transport.ask(&Request { url, headers, ..request }).await?;
-                let brings = understand(reply.status, &reply.headers, range, opened)?;
-                return self.begun(brings, reply, in_service, before);
+        let expected = Expected { opened, is_proven: self.marks.are_proven() };
+        let (mut tag, mut was_refused, mut addresses) = (self.marks.matched(opened), false, 0);
+        loop {
+            if self.is_closed.load(Relaxed) {
+                return Err(HttpError::Closed);
             }
-            brings => brings?,
-        };
-        if direct.is_original && reply.url != request.url {
-            self.place.lock().await.redirected = Some(reply.url.clone());
+            let is_direct = addresses >= SHARED_ADDRESSES;
+            let target = self.place.target(&*self.transport, &*self.clock, is_direct).await?;
+            let request = Request {
+                url: target.url.clone(),
+                headers: target.headers.clone(),
+                range,
+                if_match: tag.map(str::to_owned),
+                if_none_match: before.and_then(|version| version.etag.clone()),
+                only_head: false,
+            };
+            let in_service = InService::begin(&self.counters, range);
+            let reply = match self.transport.ask(&request).await {
+                Ok(reply) => reply,
+                Err(error) => return Err(target.failed(error)),
+            };
+            let understood = understand(reply.status, &reply.headers, range, expected);
+            match understood {
+                // The tag of an answer without the condition says whether it is another file.
+                Err(_) if reply.status == 412 && tag.is_some() => {
+                    target.found(&reply.url);
+                    (tag, was_refused) = (None, true);
+                }
+                Err(HttpError::Status { status, .. })
+                    if may_be_expiry(status) && target.may_have_aged && addresses < MOST_ADDRESSES =>
+                {
+                    addresses += 1;
+                    target.refused();
+                }
+                Err(error @ HttpError::Status { .. }) => return Err(target.failed(error)),
+                understood => {
+                    target.found(&reply.url);
+                    let known = Answered { opened, before, was_refused };
+                    return self.begun(understood?, reply, in_service, known).await;
+                }
+            }
         }
-        self.begun(brings, reply, in_service, before)
     }
 
-    fn begun(
+    /// Goes on with an answer whose head is as it should be.
+    async fn begun(
         &self,
         brings: Brings,
-        reply: super::transport::Reply,
+        reply: Reply,
         in_service: InService,
-        before: Option<&Version>,
+        known: Answered<'_>,
     ) -> Result<(Version, Option<Flow>), HttpError> {
-        match (brings, before) {
-            (Brings::Bytes(came, version), _) => Ok((version, Some(Flow::new(reply.body, came, in_service)))),
+        match (brings, known.before) {
+            (Brings::Bytes(came, version), _) => {
+                if let Some(opened) = known.opened {
+                    self.marks.check(&self.name, opened, &version, known.was_refused)?;
+                }
+                Ok((version, Some(Flow::new(reply.body, came, in_service))))
+            }
+            (Brings::Unmeasured(came, mut version), _) => {
+                let mut flow = Flow::new(reply.body, came, in_service);
+                version.len = self.length(&mut flow, &version).await?;
+                Ok((version, Some(flow)))
+            }
             (Brings::Unchanged, Some(before)) => Ok((before.clone(), None)),
             (Brings::Unchanged, None) => Err(HttpError::Nonsense {
                 reason: "it says that nothing has changed, which was not asked".to_owned(),
@@ -304,47 +344,27 @@ impl Asking {
         }
     }
 
-    /// Looks up where the file is.
-    async fn locate(&self) -> Result<Located, HttpError> {
-        if !self.locate.ages() {
-            return self.locate.locate();
-        }
-        // It may make requests of its own.
-        let (locate, found) = (Arc::clone(&self.locate), Arc::new(Mutex::new(None)));
-        let out = Arc::clone(&found);
-        self.transport.apart(Box::new(move || *out.lock() = Some(locate.locate()))).await;
-        let located = found.lock().take();
-        located.unwrap_or(Err(HttpError::Closed))
-    }
-
-    /// Where to send the request, and with which headers.
-    async fn place(&self) -> Result<(Url, HeaderMap, Direct), HttpError> {
-        let mut place = self.place.lock().await;
-        if place.ages_at.is_some_and(|ages_at| ages_at <= self.clock.now()) {
-            *place = KnownLocation::default();
-        }
-        let fresh = place.located.is_none();
-        if fresh {
-            let located = self.locate().await?;
-            // A request that is made at the very end of that time must still be answered.
-            place.ages_at = located.lasts.map(|lasts| self.clock.now() + Nanos::from(lasts / 2));
-            place.located = Some(located);
-        }
-        let Some(located) = &place.located else { unreachable!("set above") };
-        Ok(match &place.redirected {
-            Some(url) => {
-                let headers = if url.origin() == located.url.origin() {
-                    located.headers.clone()
-                } else {
-                    HeaderMap::new()
-                };
-                (url.clone(), headers, Direct { is_original: false, may_have_aged: true })
+    /// The length of a file of which the server sends parts without saying it.
+    async fn length(&self, flow: &mut Flow, version: &Version) -> Result<u64, HttpError> {
+        let (mut len, mut failed) = (self.place.locate().size(), None);
+        if len.is_none() {
+            let target = self.place.target(&*self.transport, &*self.clock, false).await?;
+            match self.transport.ask(&head_request(&target)).await {
+                Ok(reply) => len = length_of_head(reply.status, &reply.headers, version),
+                Err(error) => failed = Some(error),
             }
-            None => {
-                let may_have_aged = !fresh && self.locate.ages();
-                (located.url.clone(), located.headers.clone(), Direct { is_original: true, may_have_aged })
+        }
+        if let (None, Some(measure)) = (len, self.measure) {
+            len = (measure.length)(flow.peek(measure.bytes, &*self.clock).await?);
+        }
+        match len {
+            Some(len) if len < flow.end() => {
+                let reason = format!("bytes up to {} of a file of {len} bytes", flow.end());
+                Err(HttpError::Nonsense { reason })
             }
-        })
+            Some(len) => Ok(len),
+            None => Err(failed.unwrap_or(HttpError::NoLength)),
+        }
     }
 
     /// Waits before the next try, or returns the error when there is none.
@@ -363,7 +383,7 @@ impl Asking {
         let then = then.min(end);
         tries.done += 1;
         self.retries.tried_again();
-        log::debug!("{}: {error}; again in {pause:.1?}", self.locate.name());
+        log::debug!("{}: {error}; again in {pause:.1?}", self.name);
         while self.clock.now() < then {
             if self.is_closed.load(Relaxed) {
                 return Err(HttpError::Closed);
@@ -374,42 +394,28 @@ impl Asking {
     }
 }
 
-/// Where a request's address came from.
-#[derive(Clone, Copy)]
-struct Direct {
-    /// It is the file's own, not one that a redirect led to.
-    is_original: bool,
-    /// A refusal may mean that the address or login has expired.
-    may_have_aged: bool,
+/// What was known when a request was made that is answered now.
+struct Answered<'a> {
+    opened: Option<&'a Version>,
+    before: Option<&'a Version>,
+    /// The server has refused the same request with `If-Match`.
+    was_refused: bool,
 }
 
-/// Tries of one request.
-pub(super) struct Tries {
-    patience: Patience,
-    done: u32,
-    /// When the first was made, or progress was last seen.
-    began: Nanos,
-    /// A user was told that they go on.
-    has_said: bool,
+/// Whether an address or login that was good may have expired. Stores of objects answer 403, or 400
+/// (`ExpiredToken`).
+const fn may_be_expiry(status: u16) -> bool {
+    matches!(status, 400 | 401 | 403 | 404 | 410)
 }
 
-impl Tries {
-    const fn new(patience: Patience, began: Nanos) -> Self {
-        Self { patience, done: 0, began, has_said: false }
-    }
-
-    /// Says once that a server is waited for, when that takes long.
-    fn say_once(&mut self, name: &str, error: &HttpError, now: Nanos) {
-        let total = self.patience.total;
-        let waits = now.saturating_sub(self.began) >= Nanos::from(SAY_AFTER.min(total / 2));
-        if waits
-            && !self.has_said
-            && self.patience.tries > Patience::for_opening().tries
-            && error.is_transient()
-        {
-            self.has_said = true;
-            log::warn!("{name}: {error}; it is asked again for {} s in all", total.as_secs());
-        }
+fn head_request(target: &Target<'_>) -> Request {
+    Request {
+        url: target.url.clone(),
+        headers: target.headers.clone(),
+        range: ByteRange::new(0, 1),
+        if_match: None,
+        if_none_match: None,
+        only_head: true,
     }
 }
 

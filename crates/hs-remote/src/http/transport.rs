@@ -26,6 +26,8 @@ pub struct Request {
     pub if_match: Option<String>,
     /// Only when the file has not this entity tag (`If-None-Match`).
     pub if_none_match: Option<String>,
+    /// Only the head of an answer that would bring the whole file (`HEAD`), whatever the range.
+    pub only_head: bool,
 }
 
 /// How a server answered.

@@ -107,27 +107,45 @@ impl Access {
             return Ok(answer);
         }
         let fields = answer.headers.get_all(WWW_AUTHENTICATE).iter().filter_map(|field| field.to_str().ok());
-        let field = fields.collect::<Vec<_>>().join(", ");
-        let had_login = self.prove(Challenge::parse(&field))?;
-        let answer = send()?;
-        if answer.status == 401 {
-            return Err(HttpError::Login { host: self.address.host.clone(), had_login });
+        let login = self.logins.find(&self.address.login_keys());
+        let refused = || HttpError::Login { host: self.address.host.clone(), had_login: login.is_some() };
+        let mut failed = None;
+        for challenge in Challenge::all(fields) {
+            // What a token server refuses is no help to a user who has no login at all.
+            if challenge == Challenge::Basic
+                && failed.is_some()
+                && !matches!(login, Some(Login::Password { .. }))
+            {
+                failed = failed.filter(|error: &HttpError| login.is_some() || error.is_transient());
+                continue;
+            }
+            match self.prove(challenge, login.clone()) {
+                Ok(()) => {
+                    let answer = send()?;
+                    if answer.status != 401 {
+                        return Ok(answer);
+                    }
+                    failed = Some(refused());
+                }
+                Err(error) => {
+                    log::debug!("{}: {error}", self.address);
+                    failed = Some(error);
+                }
+            }
         }
-        Ok(answer)
+        Err(failed.unwrap_or_else(refused))
     }
 
     /// Authenticates again, if that was required before.
     pub(super) fn renew(&self) -> Result<(), HttpError> {
         let known = self.proof.lock().challenge.clone();
-        known.map_or(Ok(()), |challenge| self.prove(Some(challenge)).map(drop))
+        known.map_or(Ok(()), |challenge| self.prove(challenge, self.logins.find(&self.address.login_keys())))
     }
 
-    /// Answers a challenge; returns whether there was a login.
-    fn prove(&self, challenge: Option<Challenge>) -> Result<bool, HttpError> {
-        let login = self.logins.find(&self.address.login_keys());
+    /// Answers a challenge.
+    fn prove(&self, challenge: Challenge, login: Option<Login>) -> Result<(), HttpError> {
         let had_login = login.is_some();
         let host = || self.address.host.clone();
-        let Some(challenge) = challenge else { return Err(HttpError::Login { host: host(), had_login }) };
         if had_login && !self.address.keeps_secrets() {
             return Err(HttpError::OpenLogin { host: host() });
         }
@@ -144,7 +162,7 @@ impl Access {
         let mut authorization = authorization.ok_or_else(|| HttpError::Login { host: host(), had_login })?;
         authorization.set_sensitive(true);
         *self.proof.lock() = Proof { challenge: Some(challenge), authorization: Some(authorization) };
-        Ok(had_login)
+        Ok(())
     }
 
     /// A token for this repository.

@@ -67,6 +67,10 @@ impl Locate for RegistryImage {
         true
     }
 
+    fn size(&self) -> Option<u64> {
+        self.described.lock().as_ref().map(|described| described.size)
+    }
+
     /// Where the address has the manifest's digest, and that has the name.
     fn certain_name(&self) -> Option<String> {
         let is_certain = matches!(self.access.address().reference(), Reference::Digest(_));

@@ -38,11 +38,11 @@ pub fn described(bytes: &[u8]) -> Result<(String, u64, Option<String>), crate::h
     Ok((blob.to_string(), size, name))
 }
 
-/// Whether a field is a challenge that can be answered. For the fuzz targets.
+/// Whether there is a challenge that can be answered in fields, one a line. For the fuzz targets.
 #[doc(hidden)]
 #[must_use]
-pub fn challenge_of(field: &str) -> bool {
-    challenge::Challenge::parse(field).is_some()
+pub fn challenge_of(fields: &str) -> bool {
+    !challenge::Challenge::all(fields.lines()).is_empty()
 }
 
 #[cfg(test)]

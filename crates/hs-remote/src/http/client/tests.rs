@@ -16,7 +16,7 @@ const PATIENCE: Duration = Duration::from_secs(120);
 fn request(server: &TcpListener, bytes: usize) -> Request {
     let url = format!("http://{}/x", server.local_addr().expect("an address")).parse().expect("a URL");
     let range = ByteRange::new(0, bytes as u64);
-    Request { url, headers: HeaderMap::new(), range, if_match: None, if_none_match: None }
+    Request { url, headers: HeaderMap::new(), range, if_match: None, if_none_match: None, only_head: false }
 }
 
 /// Reads one request's head and answers with this many bytes, as far as they are taken.

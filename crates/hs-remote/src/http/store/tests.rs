@@ -7,11 +7,12 @@ mod versions;
 use std::sync::Arc;
 
 use hs_units::{ByteRange, Nanos};
+use reqwest::header::HeaderMap;
 
 use self::faulty::{Faulty, Mishap};
 use super::super::reader::PROGRESS_BYTES;
 use super::*;
-use crate::http::RemoteAddress;
+use crate::http::{Located, RemoteAddress};
 use hs_store::virtual_clock::Virtual;
 use hs_store::{Store, StoreError, contract};
 
