@@ -1,5 +1,5 @@
-//! The tables of a file system that a folder became come before they are asked for, where no profile says what
-//! a start reads.
+//! The tables of a file system that a folder became come before they are asked for, where no profile says
+//! what a start reads.
 
 use std::path::Path;
 use std::sync::Arc;
