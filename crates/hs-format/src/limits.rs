@@ -16,8 +16,8 @@ pub const FEATURE_BASE: u64 = 1;
 /// Incompatible features that this crate knows.
 pub const KNOWN_INCOMPAT: u64 = FEATURE_BASE;
 
-/// The first of the bits of the compatible features that are a number, [`COMPAT_TABLES_BITS`] of them: how many
-/// blocks at the disk's start hold the tables of its file system.
+/// The first of [`COMPAT_TABLES_BITS`] bits of the compatible features that are a number: how many blocks at
+/// the disk's start hold the tables of its file system.
 pub const COMPAT_TABLES_SHIFT: u32 = 16;
 
 /// See [`COMPAT_TABLES_SHIFT`].

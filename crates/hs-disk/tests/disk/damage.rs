@@ -2,8 +2,8 @@
 //! of what is reserved, and of the mirror (`EVERY_BYTE=1` takes all).
 //!
 //! A read gets the right bytes or an error that says where; which of the two follows from what the byte is,
-//! wherever the hot region lies. Bytes in front of the cold region are met by both ways of opening: with single
-//! requests, and with one stream that goes on into the hot chunks.
+//! wherever the hot region lies. Bytes in front of the cold region are met by both ways of opening: with
+//! single requests, and with one stream that goes on into the hot chunks.
 
 use std::collections::BTreeMap;
 use std::ops::Range;
