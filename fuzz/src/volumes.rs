@@ -6,7 +6,7 @@ use hs_volumes::{MOST_LOGICAL, MOST_PARTITIONS, MOST_TABLE_BYTES, Reader, examin
 
 const SECTOR: usize = 512;
 /// Reads of one disk: a few of each partition, and the search in the log of an XFS.
-const MOST_READS: usize = 700 * (MOST_PARTITIONS + 1) + MOST_LOGICAL as usize;
+const MOST_READS: usize = 1200 * (MOST_PARTITIONS + 1) + MOST_LOGICAL as usize;
 
 /// Whether a file system or a table was found; panics when a promise is broken.
 pub fn run(data: &[u8]) -> bool {

@@ -59,6 +59,10 @@ pub struct Mount {
     pub dir: PathBuf,
     /// A folder to mount the file system at.
     pub fs: Option<PathBuf>,
+    /// The partition that is mounted there; the whole disk when not given.
+    pub partition: Option<Arc<str>>,
+    /// Mount it although its journal was not replayed.
+    pub ignore_journal: bool,
     /// Stay in the foreground.
     pub foreground: bool,
     /// Where prefetched blocks go, where that is said.
@@ -330,6 +334,8 @@ impl Server<'_> {
             warm: mode == PrefetchMode::Warm,
             calls_apart: self.supervisor.process().is_some() && !served.session().negotiated().has_resend(),
             trusted: args.trusted,
+            partition: args.partition.clone(),
+            ignore_journal: args.ignore_journal,
             read_ahead_kib: match &args.record {
                 Some(Recording { reads_ahead: false, .. }) => 0,
                 _ => MountFsOptions::default().read_ahead_kib,

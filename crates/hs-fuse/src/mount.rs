@@ -195,7 +195,12 @@ fn mount_as_root(target: &Path, options: &SessionOptions) -> Result<(OwnedFd, De
 }
 
 fn failed(target: &Path, errno: Errno) -> LinuxError {
-    LinuxError::Mount { what: "FUSE".into(), target: target.into(), source: errno.into() }
+    LinuxError::Mount {
+        what: "FUSE".into(),
+        target: target.into(),
+        source: errno.into(),
+        said: String::new(),
+    }
 }
 
 /// The connection's number, from what the kernel knows without asking the server.

@@ -142,7 +142,7 @@ impl ServedImage {
     /// As there.
     pub fn mount_fs(&self, target: &Path, options: &MountFsOptions) -> Result<MountedFs, LinuxError> {
         let file = self.session.mount_point().join("disk.img");
-        let mut options = *options;
+        let mut options = options.clone();
         if options.driver == FsDriver::Fuse2fs && self.has_hot {
             options.read_ahead_kib = options.hot_fuse2fs_read_ahead_kib;
         }

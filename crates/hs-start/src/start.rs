@@ -14,7 +14,6 @@ use hs_engine::queue::QueueConfig;
 use hs_engine::{LateRule, PrefetchRate};
 use hs_fuse::Session;
 use hs_fuse::{ServedFile, ServedImage};
-use hs_linux::fsmount::FileSystem;
 use hs_linux::rootenv::{Child, Confinement, Exit, RootEnv, RootOptions, SpawnOptions, Stream};
 use hs_observe::{Observation, ObservedUsage};
 use hs_serve::FileAccess;
@@ -438,8 +437,8 @@ fn mount(spec: &Start, on_medium: Option<&OnMedium>) -> anyhow::Result<Mounted> 
             let store = &on_medium.store;
             let detect =
                 |offset: u64, bytes: &mut [u8]| store.read_at(offset, bytes).map_err(std::io::Error::other);
-            let file_system = FileSystem::detect_with(Path::new(store.name()), detect)?;
-            let fs = MountedFs::mount(&file, file_system, &target, &spec.mount)?;
+            let disk = (Path::new(store.name()), store.len());
+            let fs = MountedFs::mount(disk, detect, &file, &target, &spec.mount)?;
             (ShownDisk::File(served), Some(fs), target)
         }
         (Disk::Directory { path }, _) => (ShownDisk::Nothing, None, path.clone()),

@@ -2,28 +2,67 @@
 
 use std::fmt;
 
-use crate::{FsKind, Partition, Table};
+use crate::{Contents, FsKind, Partition, Table};
 
 /// Why no partition was chosen.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub enum ChoiceError {
     /// There is none of that number, name, identifier or type.
-    Nothing(String),
+    Nothing(String, Box<Table>),
     /// There are several; these are their numbers.
     Several(String, Vec<u32>),
+    /// The disk has no table; this is what it holds.
+    NoTable(Option<FsKind>),
+    /// The partition ends beyond the disk.
+    Cut {
+        /// Its number.
+        number: u32,
+        /// Where it ends.
+        end: u64,
+        /// Where the disk ends.
+        disk_bytes: u64,
+    },
 }
 
 impl fmt::Display for ChoiceError {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
-            Self::Nothing(word) => {
-                write!(f, "no partition has the number, label, UUID or type '{word}'")
+            Self::Nothing(word, table) => {
+                write!(
+                    f,
+                    "no partition has the number, label, UUID or type '{word}'. The partitions of its {} are:\n{table}",
+                    table.scheme
+                )
             }
             Self::Several(word, numbers) => {
                 let numbers: Vec<String> = numbers.iter().map(u32::to_string).collect();
                 write!(f, "'{word}' is said of the partitions {}: give the number", numbers.join(", "))
             }
+            Self::NoTable(Some(kind)) => write!(f, "it has no partitions, it holds {kind}: leave out --partition"),
+            Self::NoTable(None) => f.write_str("it has no partition table that could be read"),
+            Self::Cut { number, end, disk_bytes } => write!(
+                f,
+                "partition {number} ends at byte {end} and the disk at {disk_bytes}: it was cut short"
+            ),
         }
+    }
+}
+
+impl Contents {
+    /// The partition that `word` names, as [`Table::choose`], which must lie on the disk as a whole.
+    ///
+    /// # Errors
+    /// [`ChoiceError`].
+    pub fn choose(&self, word: &str) -> Result<&Partition, ChoiceError> {
+        let Some(table) = &self.table else {
+            return Err(ChoiceError::NoTable(self.file_system.as_ref().map(|found| found.kind)));
+        };
+        let chosen = table.choose(word)?;
+        if chosen.range.fits_in(table.disk_bytes) {
+            return Ok(chosen);
+        }
+        let (number, end, disk_bytes) = (chosen.number, chosen.range.end(), table.disk_bytes);
+        Err(ChoiceError::Cut { number, end, disk_bytes })
     }
 }
 
@@ -41,7 +80,7 @@ impl Table {
         };
         match found[..] {
             [one] => Ok(one),
-            [] => Err(ChoiceError::Nothing(word.to_owned())),
+            [] => Err(ChoiceError::Nothing(word.to_owned(), Box::new(self.clone()))),
             _ => {
                 let numbers = found.iter().map(|partition| partition.number).collect();
                 Err(ChoiceError::Several(word.to_owned(), numbers))

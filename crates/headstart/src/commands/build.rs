@@ -13,7 +13,7 @@ use serde::Serialize;
 
 use super::optimize::Placed;
 use super::sign::sign_output;
-use super::source::{check_there, refuse_no_disk, say_of_squashfs};
+use super::source::{check_there, refuse_no_disk, say_of_squashfs, warn_of_journal};
 use crate::cli::Build;
 use hs_output::show::{self, Bar};
 use hs_start::fit::{Fitted, check_fit, fit};
@@ -55,10 +55,15 @@ pub(crate) fn run(args: &Build, quiet: bool) -> anyhow::Result<()> {
         ..SourceOptions::default()
     };
     let source = Source::open(&args.source, &options, &|progress| progress::of_source(&bar, progress))?;
-    refuse_no_disk(&source, &args.source, args.raw)?;
+    let source = match &args.partition {
+        Some(word) => source.partition(&args.source, word)?,
+        None => source,
+    };
+    refuse_no_disk(&source, &args.source, args.raw || args.partition.is_some())?;
     if !quiet {
         say_of_squashfs(&source, &args.source);
     }
+    warn_of_journal(&source, &args.source)?;
     check_fit(&args.profiles, &heads, source.bytes(), args.use_of.min_match)?;
     let profiles = read_profiles(&args.profiles)?;
     let mut build = BuildOptions { window_bytes: args.window.0, ..BuildOptions::default() };

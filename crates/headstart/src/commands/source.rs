@@ -5,6 +5,7 @@ use std::path::Path;
 use anyhow::bail;
 use hs_build::source::{Source, SourceKind};
 use hs_format::{DiskContent, FileKind};
+use hs_volumes::{FileSystem, Journal};
 
 /// Bytes of a sector: a disk has a whole number of them.
 const SECTOR_BYTES: u64 = 512;
@@ -42,6 +43,36 @@ pub(crate) fn say_of_squashfs(source: &Source, path: &Path) {
              large. To compress its files anew, unpack it (`unsquashfs -d DIR {path}`) and build DIR"
         );
     }
+}
+
+/// Warns of file systems that were not unmounted before they were copied: their journals hold changes that are
+/// not in place yet.
+///
+/// # Errors
+/// When the disk cannot be read.
+pub(crate) fn warn_of_journal(source: &Source, path: &Path) -> anyhow::Result<()> {
+    if !matches!(source.kind(), SourceKind::RawFile | SourceKind::BlockDevice) {
+        return Ok(());
+    }
+    let contents = source.contents()?;
+    let needs_replay = |found: &Option<FileSystem>| {
+        found.as_ref().filter(|found| found.journal == Journal::NeedsReplay).map(|found| found.kind)
+    };
+    let whole = needs_replay(&contents.file_system).map(|kind| format!("its {kind}"));
+    let parts = contents.table.iter().flat_map(|table| &table.partitions).filter_map(|partition| {
+        needs_replay(&partition.file_system).map(|kind| format!("the {kind} in partition {}", partition.number))
+    });
+    let all: Vec<String> = whole.into_iter().chain(parts).collect();
+    if !all.is_empty() {
+        log::warn!(
+            "{}: {} was not unmounted: its journal holds changes that are not in place, which `run` and `mount \
+             --fs` refuse to leave out. Unmount it (or `e2fsck -p` a copy) and build again; a guest that boots \
+             from the image replays it",
+            path.display(),
+            all.join(" and ")
+        );
+    }
+    Ok(())
 }
 
 /// Refuses a file that is no raw disk, unless it `is_raw` by the flag.
