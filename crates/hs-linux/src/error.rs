@@ -151,9 +151,8 @@ pub enum LinuxError {
     /// What was written last is in the journal only.
     #[error(
         "the {file_system} in {} was not unmounted before it was copied: its journal holds changes that are not in \
-         place yet, and a disk that is never written to cannot replay it. Give the disk that the image was built \
-         from to {}, and build the image anew; or see the file system without these changes, by \
-         --ignore-journal",
+         place yet, which can be replayed in memory by root only. Give the disk that the image was built from to \
+         {}, and build the image anew; or see the file system without these changes, by --ignore-journal",
         path.display(), who_replays(*file_system)
     )]
     JournalNotReplayed {

@@ -95,8 +95,7 @@ impl fmt::Display for FileSystem {
     }
 }
 
-/// How a file system is mounted; always read-only, without touching a journal: see
-/// [`Volume::refuse_unreplayed`].
+/// How a file system is mounted; always read-only.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct FsMountOptions {
     /// ext4: how many blocks of inode tables are read ahead (a power of two, or 0; the kernel's own
@@ -106,8 +105,21 @@ pub struct FsMountOptions {
     pub allow_suid: bool,
     /// Honour device nodes. Off, for the same reason.
     pub allow_devices: bool,
-    /// Mount it as it was before the changes that only its journal holds.
-    pub ignore_journal: bool,
+    /// What becomes of a journal.
+    pub journal: JournalUse,
+}
+
+/// What becomes of a journal when its file system is mounted.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum JournalUse {
+    /// All changes should be in place. The kernel refuses a log of XFS or btrfs of which that is not so; ext4's
+    /// is not looked at.
+    #[default]
+    Clean,
+    /// The kernel replays it, on a device that can be written to.
+    Replay,
+    /// Mount the file system as it was before the changes that only its journal holds.
+    Ignore,
 }
 
 /// A mounted file system. Dropping it unmounts; when it is still in use, its name goes at once and the
@@ -141,7 +153,7 @@ impl FsMount {
             Errno::NODEV => LinuxError::FileSystemUnsupported { file_system },
             Errno::PERM => LinuxError::NeedsRoot { what: "mounting a file system" },
             // The kernel says so of a log that it would have to write to.
-            Errno::ROFS if !options.ignore_journal => {
+            Errno::ROFS if options.journal == JournalUse::Clean => {
                 LinuxError::JournalNotReplayed { path: device.into(), file_system }
             }
             errno => LinuxError::Mount {
@@ -194,17 +206,16 @@ impl Drop for FsMount {
 
 /// The driver's own options.
 fn mount_data(file_system: FileSystem, options: FsMountOptions) -> String {
-    let mut data = String::from(match (file_system, options.ignore_journal) {
-        // A journal that needs no replay is not looked at either.
-        (FileSystem::Ext4, _) => "noload",
-        // The kernel looks at the log and refuses one that needs a replay.
-        (FileSystem::Xfs, false) => "nouuid",
-        (FileSystem::Xfs, true) => "norecovery,nouuid",
-        (FileSystem::Btrfs, true) => "rescue=nologreplay",
+    let mut data = String::from(match (file_system, options.journal) {
+        (FileSystem::Ext4, JournalUse::Clean | JournalUse::Ignore) => "noload",
+        (FileSystem::Xfs, JournalUse::Clean | JournalUse::Replay) => "nouuid",
+        (FileSystem::Xfs, JournalUse::Ignore) => "norecovery,nouuid",
+        (FileSystem::Btrfs, JournalUse::Ignore) => "rescue=nologreplay",
         _ => "",
     });
     if let (FileSystem::Ext4, Some(blocks)) = (file_system, options.inode_readahead_blocks) {
-        data.push_str(&format!(",inode_readahead_blks={blocks}"));
+        let comma = if data.is_empty() { "" } else { "," };
+        data.push_str(&format!("{comma}inode_readahead_blks={blocks}"));
     }
     data
 }

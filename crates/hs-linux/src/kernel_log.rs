@@ -49,7 +49,8 @@ fn text_of(record: &[u8]) -> Option<String> {
 
 /// Whether the text names the device, and not only one whose name begins with it.
 fn names(text: &str, device: &str) -> bool {
-    !device.is_empty() && text.split(|letter: char| !letter.is_ascii_alphanumeric()).any(|word| word == device)
+    !device.is_empty()
+        && text.split(|letter: char| !letter.is_ascii_alphanumeric()).any(|word| word == device)
 }
 
 #[cfg(test)]
@@ -61,7 +62,9 @@ mod tests {
         let record = b"3,2345,987,-;EXT4-fs (loop1): bad block size 1024\n SUBSYSTEM=block\n";
         let text = text_of(record).unwrap();
         assert_eq!(text, "EXT4-fs (loop1): bad block size 1024");
-        assert!(names(&text, "loop1") && !names(&text, "loop") && !names(&text, "loop10") && !names(&text, ""));
+        assert!(
+            names(&text, "loop1") && !names(&text, "loop") && !names(&text, "loop10") && !names(&text, "")
+        );
         assert_eq!(text_of(b"no record"), None);
     }
 }

@@ -17,6 +17,7 @@ mod file_handle;
 pub mod fsmount;
 pub mod fuse2fs;
 mod fuse_queue;
+mod in_use;
 mod kernel_log;
 pub mod loopdev;
 mod memory;
@@ -34,6 +35,7 @@ pub use descriptors::{leave_descriptors, with_one_descriptor, without_descriptor
 pub use error::LinuxError;
 pub use file_handle::open_by_inode;
 pub use fuse_queue::clone_fuse_queue;
+pub use in_use::{MountedForWriting, mounted_for_writing};
 pub use memory::{MemoryProbe, anonymous_bytes};
 pub use own_mounts::OwnMounts;
 pub use socket_file::SocketFile;

@@ -31,6 +31,8 @@ pub struct MountEntry {
     pub kind: String,
     /// What it was mounted from: a device, a file, or a word.
     pub source: PathBuf,
+    /// Whether the file system may be written to, by any of its mounts.
+    pub is_writable: bool,
 }
 
 /// This process's table of mounts, and notification of its changes. Paths in it are bytes: a mount whose name
@@ -213,12 +215,14 @@ fn parse_entry(line: &[u8]) -> Option<MountEntry> {
     let target = unescape(fields.nth(1)?);
     let mut fields = fields.skip_while(|&field| field != b"-").skip(1);
     let (kind, source) = (fields.next()?, unescape(fields.next()?));
+    let options = fields.next().unwrap_or_default();
     Some(MountEntry {
         major: major.parse().ok()?,
         minor: minor.parse().ok()?,
         target: PathBuf::from(OsString::from_vec(target)),
         kind: String::from_utf8_lossy(kind).into_owned(),
         source: PathBuf::from(OsString::from_vec(source)),
+        is_writable: options.split(|&byte| byte == b',').any(|option| option == b"rw"),
     })
 }
 
@@ -274,7 +278,8 @@ mod tests {
         assert_eq!((&*entry.kind, &*entry.source), ("fuse.headstart", Path::new("none")));
         let entry = parse_entry(b"99 28 0:53 / /\xff ro shared:5 - erofs /srv/a\\040b.img ro").unwrap();
         assert_eq!(entry.target.as_os_str().as_bytes(), b"/\xff");
-        assert_eq!(entry.source, Path::new("/srv/a b.img"));
+        assert_eq!((entry.source.as_path(), entry.is_writable), (Path::new("/srv/a b.img"), false));
+        assert!(parse_entry(b"1 2 7:0 / /m ro - ext4 /dev/loop0 rw,x").unwrap().is_writable);
         assert_eq!(parse_entry(b""), None);
         assert_eq!(parse_entry(b"1 2 x:y / / rw - ext4 a b"), None);
     }

@@ -22,6 +22,10 @@ pub struct Volume {
     pub sector_bytes: u32,
     /// Whether its journal holds changes that are not in place.
     pub journal: Journal,
+    /// Bytes of its blocks, where they are known.
+    pub block_bytes: Option<u32>,
+    /// How large it says it is, where it does.
+    pub bytes: Option<u64>,
 }
 
 impl Volume {
@@ -39,8 +43,11 @@ impl Volume {
         partition: Option<&str>,
         mut read_at: impl FnMut(u64, &mut [u8]) -> io::Result<()>,
     ) -> Result<Self, LinuxError> {
-        let contents = examine(&mut Reader::new(bytes, &mut read_at))
-            .map_err(|source| LinuxError::Io { action: "read", path: disk.into(), source })?;
+        let contents = examine(&mut Reader::new(bytes, &mut read_at)).map_err(|source| LinuxError::Io {
+            action: "read",
+            path: disk.into(),
+            source,
+        })?;
         match (partition, contents) {
             (Some(word), contents) => Self::of_partition(disk, word, &contents),
             (None, Contents { file_system: Some(found), table }) => {
@@ -77,21 +84,33 @@ impl Volume {
         let is_whole = range.len.is_multiple_of(4096);
         let sector_bytes = if is_whole { found.sector_bytes } else { 512 };
         let is_partition = partition.is_some();
-        Ok(Self { file_system, range, is_partition, sector_bytes, journal: found.journal })
+        let hs_volumes::FileSystem { journal, block_bytes, bytes, .. } = *found;
+        Ok(Self { file_system, range, is_partition, sector_bytes, journal, block_bytes, bytes })
     }
 
-    /// Refuses a file system whose journal would have to be replayed: without that, what was written last is
-    /// not seen, and a disk that cannot be written to cannot replay it.
-    ///
-    /// # Errors
-    /// [`LinuxError::JournalNotReplayed`].
-    pub fn refuse_unreplayed(&self, disk: &Path) -> Result<(), LinuxError> {
-        match self.journal {
-            Journal::NeedsReplay => Err(LinuxError::JournalNotReplayed {
-                path: disk.into(),
-                file_system: self.file_system,
-            }),
-            _ => Ok(()),
+    /// Why a driver refuses it, as far as its superblock tells.
+    fn fault(&self) -> Option<String> {
+        let page_bytes = rustix::param::page_size() as u64;
+        match (self.bytes, self.block_bytes) {
+            (Some(bytes), _) if bytes > self.range.len => Some(format!(
+                "its file system has {bytes} bytes and the disk {}: it was cut short",
+                self.range.len
+            )),
+            (_, Some(block_bytes)) if u64::from(block_bytes) > page_bytes => Some(format!(
+                "its blocks have {block_bytes} bytes, and few drivers take more than the {page_bytes} of a page"
+            )),
+            _ => None,
+        }
+    }
+
+    /// Adds to an error of mounting it what its superblock tells of the cause.
+    #[must_use]
+    pub fn explain(&self, error: LinuxError) -> LinuxError {
+        match (error, self.fault()) {
+            (LinuxError::Mount { what, target, source, said }, Some(fault)) => {
+                LinuxError::Mount { what, target, source, said: format!("; {fault}{said}") }
+            }
+            (error, _) => error,
         }
     }
 }

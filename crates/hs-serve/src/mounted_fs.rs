@@ -9,7 +9,7 @@ use std::sync::Arc;
 use std::time::Instant;
 
 use hs_disk::{ReadLimit, ServedDisk};
-use hs_linux::fsmount::{FileSystem, FsMount, FsMountOptions};
+use hs_linux::fsmount::{FileSystem, FsMount, FsMountOptions, JournalUse};
 use hs_linux::fuse2fs::Fuse2fs;
 use hs_linux::loopdev::{LoopDevice, LoopOptions};
 use hs_linux::mounts;
@@ -86,6 +86,18 @@ impl Default for MountFsOptions {
     }
 }
 
+/// A disk that a front end shows as a file.
+pub trait ShownDisk {
+    /// The file.
+    fn file(&self) -> PathBuf;
+
+    /// The same disk as a file that takes writes, which stay in memory: the kernel replays journals there.
+    ///
+    /// # Errors
+    /// There can be none.
+    fn writable_file(&self) -> Result<PathBuf, LinuxError>;
+}
+
 /// A file system mounted from a disk file, taken down in the right order when dropped.
 pub struct MountedFs {
     warmer: Option<Warmer>,
@@ -100,77 +112,108 @@ enum Mount {
 }
 
 impl MountedFs {
-    /// Mounts the file system in `file`, which has so many bytes and which `read_at` reads, at `target`: from
-    /// a loop device, or with `fuse2fs`. `name` is the disk's name in errors.
+    /// Mounts the file system in the disk `shown`, which has so many bytes and which `read_at` reads, at
+    /// `target`: from a loop device, or with `fuse2fs`. `name` is the disk's name in errors.
     ///
     /// # Errors
     /// Not root, no loop device, no file system, or one that the driver refuses; `fuse2fs` is missing, or the
-    /// disk is none for it; a journal that was not replayed.
+    /// disk is none for it, or its journal was not replayed.
     pub fn mount(
         (name, bytes): (&Path, u64),
         read_at: impl FnMut(u64, &mut [u8]) -> io::Result<()>,
-        file: &Path,
+        shown: &dyn ShownDisk,
         target: &Path,
         options: &MountFsOptions,
     ) -> Result<Self, LinuxError> {
         let volume = Volume::find(name, bytes, options.partition.as_deref(), read_at)?;
-        Self::mount_volume(name, &volume, file, target, options)
+        Self::mount_volume(name, volume, shown, target, options)
     }
 
     fn mount_volume(
         name: &Path,
-        volume: &Volume,
-        file: &Path,
+        volume: Volume,
+        shown: &dyn ShownDisk,
         target: &Path,
         options: &MountFsOptions,
     ) -> Result<Self, LinuxError> {
-        if !options.ignore_journal {
-            volume.refuse_unreplayed(name)?;
-        }
-        let volume = *volume;
+        let needs_replay = volume.journal == hs_volumes::Journal::NeedsReplay && !options.ignore_journal;
         if options.driver == FsDriver::Fuse2fs {
-            let mount = Fuse2fs::mount(file, &volume, target, options.read_ahead_kib)?;
+            if needs_replay {
+                return Err(LinuxError::JournalNotReplayed {
+                    path: name.into(),
+                    file_system: volume.file_system,
+                });
+            }
+            let mount = Fuse2fs::mount(&shown.file(), &volume, target, options.read_ahead_kib)?;
             return Ok(Self { warmer: None, mount: Mount::Fuse2fs(mount), volume });
         }
+        let journal = match (needs_replay, options.ignore_journal) {
+            (true, _) => JournalUse::Replay,
+            (false, true) => JournalUse::Ignore,
+            (false, false) => JournalUse::Clean,
+        };
+        let mounted = Self::mount_from_loop(volume, journal, shown, target, options);
+        let (mounted, is_replayed) = match mounted {
+            // Not every log could be examined; the kernel has now done it.
+            Err(LinuxError::JournalNotReplayed { .. }) => {
+                (Self::mount_from_loop(volume, JournalUse::Replay, shown, target, options), true)
+            }
+            mounted => (mounted, needs_replay),
+        };
+        if is_replayed && mounted.is_ok() {
+            log::warn!(
+                "the {} in {} was not unmounted before it was copied: its journal was replayed in memory, as it is \
+                 at each mount. An image of a clean copy needs none of that",
+                volume.file_system,
+                name.display()
+            );
+        }
+        mounted
+    }
+
+    fn mount_from_loop(
+        volume: Volume,
+        journal: JournalUse,
+        shown: &dyn ShownDisk,
+        target: &Path,
+        options: &MountFsOptions,
+    ) -> Result<Self, LinuxError> {
+        let replays = journal == JournalUse::Replay;
+        let file = if replays { shown.writable_file()? } else { shown.file() };
         let loop_options = LoopOptions {
-            direct_io: options.direct_io,
+            // What is replayed lies in memory already.
+            direct_io: options.direct_io || replays,
+            read_only: !replays,
             sector_bytes: volume.sector_bytes,
             part: volume.is_partition.then_some(volume.range),
-            ..LoopOptions::default()
         };
-        let device = LoopDevice::attach(file, loop_options)?;
+        let device = LoopDevice::attach(&file, loop_options)?;
         device.set_read_ahead(options.read_ahead_kib)?;
         let mount_options = FsMountOptions {
             inode_readahead_blocks: options.inode_readahead_blocks,
             allow_suid: options.trusted,
             allow_devices: options.trusted,
-            ignore_journal: options.ignore_journal,
+            journal,
         };
-        let mount = FsMount::mount(device.path(), volume.file_system, target, mount_options);
-        let mount = mount.map_err(|error| match error {
-            // The device goes away with this error.
-            LinuxError::JournalNotReplayed { file_system, .. } => {
-                LinuxError::JournalNotReplayed { path: name.into(), file_system }
-            }
-            error => error,
-        })?;
+        let mount = FsMount::mount(device.path(), volume.file_system, target, mount_options)
+            .map_err(|error| volume.explain(error))?;
         Ok(Self { warmer: None, mount: Mount::Kernel { mount, device }, volume })
     }
 
-    /// Mounts the file system in `disk`, which is shown as `file`, at `target`. Begins to warm its caches
-    /// from the prefetch, where that is asked for: see [`MountedFs::wait_until_warming_leads`].
+    /// Mounts the file system in `disk`, which is `shown`, at `target`. Begins to warm its caches from the
+    /// prefetch, where that is asked for: see [`MountedFs::wait_until_warming_leads`].
     ///
     /// # Errors
     /// As [`MountedFs::mount`].
     pub fn mount_disk(
         disk: &Arc<ServedDisk>,
-        file: &Path,
+        shown: &dyn ShownDisk,
         target: &Path,
         options: &MountFsOptions,
     ) -> Result<Self, LinuxError> {
         let volume = volume_of(disk, options)?;
         let limited = MountReads::limit(disk);
-        let mounted = Self::mount_volume(Path::new(disk.image().name()), &volume, file, target, options)?;
+        let mounted = Self::mount_volume(Path::new(disk.image().name()), volume, shown, target, options)?;
         drop(limited);
         mounted.warmed(disk, options)
     }
@@ -251,7 +294,7 @@ impl MountedFs {
 fn volume_of(disk: &ServedDisk, options: &MountFsOptions) -> Result<Volume, LinuxError> {
     let image = disk.image();
     let read_at = |offset: u64, bytes: &mut [u8]| disk.read_at(offset, bytes).map_err(io::Error::other);
-    Volume::find(Path::new(image.name()), image.disk_bytes(), options.partition.as_deref(), read_at)
+    Volume::find(Path::new(image.name()), image.exact_bytes(), options.partition.as_deref(), read_at)
 }
 
 /// While a file system is being mounted, reads of its disk have a shorter time limit. No signal ends

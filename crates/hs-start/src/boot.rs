@@ -542,7 +542,7 @@ impl ShownDisk {
         let image = spec.disk.image();
         let disk = self.image().context("a raw disk lies in a file")?;
         let read_at = |offset: u64, bytes: &mut [u8]| disk.read_at(offset, bytes).map_err(io::Error::other);
-        let file_system = FileSystem::detect_with(&image.word(), disk.image().disk_bytes(), read_at)?;
+        let file_system = FileSystem::detect_with(&image.word(), disk.image().exact_bytes(), read_at)?;
         spec.vmm.check_boots(file_system, &image)?;
         Ok(file_system)
     }

@@ -290,11 +290,7 @@ pub fn digests(image: &Image, profile: &Profile) -> anyhow::Result<Vec<BlockDige
 }
 
 /// Mounts the image once more, from its real medium, and asks the file system where its files lie.
-fn files(
-    image: &ImageSource,
-    profile: &Profile,
-    ignore_journal: bool,
-) -> anyhow::Result<Vec<FileUse>> {
+fn files(image: &ImageSource, profile: &Profile, ignore_journal: bool) -> anyhow::Result<Vec<FileUse>> {
     let work = Workdir::new(&places_here(image))?;
     let on_medium = medium::open(image, &Medium::None, &Damage::default())?;
     let mut config = ServeConfig { prefetching: Prefetching::Off, ..ServeConfig::default() };

@@ -3,7 +3,7 @@
 use std::cell::OnceCell;
 use std::ffi::OsString;
 use std::io::Write;
-use std::path::{Path, PathBuf};
+use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
@@ -433,12 +433,7 @@ fn mount(spec: &Start, on_medium: Option<&OnMedium>) -> anyhow::Result<Mounted> 
                 ServedFile::start(Arc::clone(&on_medium.store), &disk, "disk.img", FileAccess::default())?;
             served.session().abort().iter().for_each(|abort| guard.watch(abort));
             let target = work.folder("fs")?;
-            let file = disk.join("disk.img");
-            let store = &on_medium.store;
-            let detect =
-                |offset: u64, bytes: &mut [u8]| store.read_at(offset, bytes).map_err(std::io::Error::other);
-            let disk = (Path::new(store.name()), store.len());
-            let fs = MountedFs::mount(disk, detect, &file, &target, &spec.mount)?;
+            let fs = served.mount_fs(&target, &spec.mount)?;
             (ShownDisk::File(served), Some(fs), target)
         }
         (Disk::Directory { path }, _) => (ShownDisk::Nothing, None, path.clone()),

@@ -38,7 +38,9 @@ impl fmt::Display for ChoiceError {
                 let numbers: Vec<String> = numbers.iter().map(u32::to_string).collect();
                 write!(f, "'{word}' is said of the partitions {}: give the number", numbers.join(", "))
             }
-            Self::NoTable(Some(kind)) => write!(f, "it has no partitions, it holds {kind}: leave out --partition"),
+            Self::NoTable(Some(kind)) => {
+                write!(f, "it has no partitions, it holds {kind}: leave out --partition")
+            }
             Self::NoTable(None) => f.write_str("it has no partition table that could be read"),
             Self::Cut { number, end, disk_bytes } => write!(
                 f,

@@ -2,7 +2,7 @@
 
 use std::fmt;
 
-use crate::reader::{Reader, array, be16, be32, le16, le32, le64};
+use crate::reader::{Reader, array, be16, be32, be64, le16, le32, le64};
 use crate::{Guid, xfs_log};
 
 /// What a disk or a partition holds.
@@ -95,6 +95,8 @@ pub struct FileSystem {
     pub uuid: Option<String>,
     /// Bytes of its blocks, where the superblock says that.
     pub block_bytes: Option<u32>,
+    /// How large it is, where the superblock says that: the disk may have been cut short.
+    pub bytes: Option<u64>,
     /// The largest sectors that a device may have for it, 512 to 4096.
     pub sector_bytes: u32,
     /// Whether its journal must be replayed.
@@ -104,7 +106,13 @@ pub struct FileSystem {
 impl FileSystem {
     fn of(kind: FsKind) -> Self {
         let journal = Journal::Clean;
-        Self { kind, label: None, uuid: None, block_bytes: None, sector_bytes: 4096, journal }
+        Self { kind, label: None, uuid: None, block_bytes: None, bytes: None, sector_bytes: 4096, journal }
+    }
+
+    /// Of so many blocks, whose size is known.
+    fn of_blocks(mut self, blocks: u64) -> Self {
+        self.bytes = self.block_bytes.and_then(|bytes| blocks.checked_mul(bytes.into()));
+        self
     }
 
     /// With blocks of so many bytes, which no sector may be larger than.
@@ -160,19 +168,21 @@ fn by_start(start: &[u8]) -> Option<FileSystem> {
     let has = |at: usize, magic: &[u8]| start.get(at..).is_some_and(|rest| rest.starts_with(magic));
     let uuid_at = |at: usize| uuid(array(start, at));
     let slice = |at: usize, len: usize| start.get(at..at + len).unwrap_or_default();
-    if has(0x438, &[0x53, 0xef]) {
+    // The copies that stand in later groups say in which, and are no beginning.
+    if has(0x438, &[0x53, 0xef]) && le16(start, 0x45a) == 0 {
         return Some(ext(&start[0x400..]));
     }
     if has(0, b"hsqs") {
-        return Some(FileSystem::of(FsKind::Squashfs));
+        return Some(FileSystem { bytes: Some(le64(start, 40)), ..FileSystem::of(FsKind::Squashfs) });
     }
     if has(0x400, &[0xe2, 0xe1, 0xf5, 0xe0]) {
         let shift = u32::from(start[0x40c]);
         let found = FileSystem::of(FsKind::Erofs).with_blocks(1_u32.checked_shl(shift).unwrap_or(0));
+        let found = found.of_blocks(le32(start, 0x424).into());
         return Some(found.named(slice(0x440, 16), uuid_at(0x430)));
     }
     if has(0, b"XFSB") {
-        let found = FileSystem::of(FsKind::Xfs).with_blocks(be32(start, 4));
+        let found = FileSystem::of(FsKind::Xfs).with_blocks(be32(start, 4)).of_blocks(be64(start, 8));
         let found = found.with_sectors(be32(start, 4).min(be16(start, 102).into()));
         return Some(found.named(slice(108, 12), uuid_at(32)));
     }
@@ -187,17 +197,19 @@ fn by_start(start: &[u8]) -> Option<FileSystem> {
     if has(0x400, &[0x10, 0x20, 0xf5, 0xf2]) {
         return Some(FileSystem::of(FsKind::F2fs));
     }
-    has(4086, b"SWAPSPACE2")
-        .then(|| FileSystem::of(FsKind::Swap).named(slice(1052, 16), uuid_at(1036)))
+    has(4086, b"SWAPSPACE2").then(|| FileSystem::of(FsKind::Swap).named(slice(1052, 16), uuid_at(1036)))
 }
 
 /// ext2, ext3 and ext4: fields from the kernel's documentation, "Super Block".
 fn ext(superblock: &[u8]) -> FileSystem {
     const INCOMPAT_RECOVER: u32 = 4;
+    const INCOMPAT_64BIT: u32 = 0x80;
     let blocks = 1024_u32.checked_shl(le32(superblock, 0x18)).filter(|bytes| *bytes >= 1024);
     let found = FileSystem::of(FsKind::Ext).with_blocks(blocks.unwrap_or(1024));
-    let mut found = found
-        .named(superblock.get(0x78..0x88).unwrap_or_default(), uuid(array(superblock, 0x68)));
+    let high = if le32(superblock, 0x60) & INCOMPAT_64BIT == 0 { 0 } else { le32(superblock, 0x150) };
+    let found = found.of_blocks(u64::from(high) << 32 | u64::from(le32(superblock, 0x4)));
+    let mut found =
+        found.named(superblock.get(0x78..0x88).unwrap_or_default(), uuid(array(superblock, 0x68)));
     if le32(superblock, 0x60) & INCOMPAT_RECOVER != 0 {
         found.journal = Journal::NeedsReplay;
     }

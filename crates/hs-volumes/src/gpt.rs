@@ -70,8 +70,10 @@ fn read_at<E>(disk: &mut Reader<'_, E>, lba: u64, sector_bytes: u32) -> Result<O
     }
     let disk_bytes = disk.bytes();
     let entries = entries.chunks_exact(to_usize(entry_bytes.into())).zip(1..);
-    let partitions: Vec<Partition> =
-        entries.filter_map(|(entry, number)| partition(entry, number, sector)).take(MOST_PARTITIONS).collect();
+    let partitions: Vec<Partition> = entries
+        .filter_map(|(entry, number)| partition(entry, number, sector))
+        .take(MOST_PARTITIONS)
+        .collect();
     let table = Table { scheme: Scheme::Gpt, sector_bytes, disk_bytes, partitions };
     Ok((!table.partitions.is_empty()).then_some(table))
 }
@@ -86,10 +88,8 @@ fn partition(entry: &[u8], number: u32, sector: u64) -> Option<Partition> {
     let offset = first.checked_mul(sector)?;
     let len = (last - first).checked_add(1)?.checked_mul(sector)?;
     offset.checked_add(len)?;
-    let units: Vec<u16> = (0..NAME_UNITS)
-        .map(|unit| le16(entry, NAME_AT + 2 * unit))
-        .take_while(|unit| *unit != 0)
-        .collect();
+    let units: Vec<u16> =
+        (0..NAME_UNITS).map(|unit| le16(entry, NAME_AT + 2 * unit)).take_while(|unit| *unit != 0).collect();
     let label = String::from_utf16_lossy(&units);
     Some(Partition {
         number,
@@ -105,8 +105,11 @@ fn partition(entry: &[u8], number: u32, sector: u64) -> Option<Partition> {
 pub(crate) fn crc32(bytes: &[u8]) -> u32 {
     const POLYNOMIAL: u32 = 0xedb8_8320;
     !bytes.iter().fold(u32::MAX, |sum, byte| {
-        (0..8).fold(sum ^ u32::from(*byte), |sum, _| {
-            if sum & 1 == 1 { sum >> 1 ^ POLYNOMIAL } else { sum >> 1 }
-        })
+        (0..8).fold(
+            sum ^ u32::from(*byte),
+            |sum, _| {
+                if sum & 1 == 1 { sum >> 1 ^ POLYNOMIAL } else { sum >> 1 }
+            },
+        )
     })
 }

@@ -56,10 +56,7 @@ pub fn examine<E>(disk: &mut Reader<'_, E>) -> Result<Contents, E> {
 }
 
 /// The table, with what is in its partitions.
-fn find_table<E>(
-    disk: &mut Reader<'_, E>,
-    whole: Option<&FileSystem>,
-) -> Result<Option<Table>, E> {
+fn find_table<E>(disk: &mut Reader<'_, E>, whole: Option<&FileSystem>) -> Result<Option<Table>, E> {
     if let Some(mut table) = gpt::read(disk)? {
         look_into(disk, &mut table)?;
         return Ok(Some(table));
@@ -76,7 +73,8 @@ fn find_table<E>(
         // An MBR does not say how large its sectors are: those of 4096 bytes are taken where a file system
         // proves them.
         look_into(disk, &mut larger)?;
-        if larger.partitions.iter().any(|partition| partition.file_system.is_some()) {
+        let fits = larger.partitions.iter().all(|partition| partition.range.fits_in(disk.bytes()));
+        if fits && larger.partitions.iter().any(|partition| partition.file_system.is_some()) {
             return Ok(Some(larger));
         }
     }

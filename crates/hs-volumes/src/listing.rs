@@ -44,7 +44,9 @@ impl Table {
             partition.kind.to_string(),
             label.map_or_else(|| "-".to_owned(), |label| printable(label)),
             system,
-            found.and_then(|found| found.uuid.as_ref()).map_or_else(|| "-".to_owned(), |uuid| printable(uuid)),
+            found
+                .and_then(|found| found.uuid.as_ref())
+                .map_or_else(|| "-".to_owned(), |uuid| printable(uuid)),
             partition.range.offset.to_string(),
             size,
         ]

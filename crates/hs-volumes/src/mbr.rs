@@ -39,10 +39,7 @@ impl Entry {
             label: None,
             id: format!("{signature:08x}-{number:02x}"),
             // Three numbers of at most 32 bits, times 4096, stay below 2⁶⁴.
-            range: ByteRange::new(
-                (base + u64::from(self.first)) * sector,
-                u64::from(self.sectors) * sector,
-            ),
+            range: ByteRange::new((base + u64::from(self.first)) * sector, u64::from(self.sectors) * sector),
             file_system: None,
         }
     }

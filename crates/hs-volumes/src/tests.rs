@@ -115,8 +115,23 @@ fn a_boot_sector_of_fat_is_no_table() {
     put(&mut disk, 510, &[0x55, 0xaa]);
     let found = look(&disk);
     let fat = found.file_system.unwrap();
-    assert_eq!((fat.kind, fat.label.as_deref(), fat.uuid.as_deref()), (FsKind::Fat, Some("BOOT"), Some("1234-5678")));
+    assert_eq!(
+        (fat.kind, fat.label.as_deref(), fat.uuid.as_deref()),
+        (FsKind::Fat, Some("BOOT"), Some("1234-5678"))
+    );
     assert_eq!((fat.sector_bytes, found.table), (512, None));
+}
+
+/// Sectors of 4096 bytes are believed where a file system proves them, and a copy of a superblock is no proof.
+#[test]
+fn sectors_of_an_mbr_are_those_that_lead_to_a_file_system() {
+    let mut disk = vec![0; 2 << 20];
+    put_entries(&mut disk, 0, &[(0x83, 16, 64)]);
+    put(&mut disk, 16 * 4096 + 0x438, &[0x53, 0xef]);
+    let table = look(&disk).table.unwrap();
+    assert_eq!((table.sector_bytes, table.partitions[0].range), (4096, ByteRange::new(65_536, 262_144)));
+    put(&mut disk, 16 * 4096 + 0x45a, &[1]);
+    assert_eq!(look(&disk).table.unwrap().sector_bytes, 512, "a copy");
 }
 
 #[test]
@@ -126,7 +141,8 @@ fn what_a_person_says_names_one_partition() {
     put(&mut disk, 64 * 512 + 0x438, &[0x53, 0xef]);
     put(&mut disk, 64 * 512 + 0x478, b"data");
     let table = look(&disk).table.unwrap();
-    let number = |word| table.choose(word).map(|partition| partition.number).map_err(|error| error.to_string());
+    let number =
+        |word| table.choose(word).map(|partition| partition.number).map_err(|error| error.to_string());
     assert_eq!(number("2"), Ok(2));
     assert_eq!(number("data"), Ok(2));
     assert_eq!(number("label=data"), Ok(2));

@@ -81,7 +81,8 @@ impl<E> Log<'_, E> {
                 continue;
             }
             let (version, len) = (be32(&header, 8), be32(&header, 12));
-            let headers = if version & 2 == 0 { 1 } else { be32(&header, 320).div_ceil(HEADER_COVERS).max(1) };
+            let headers =
+                if version & 2 == 0 { 1 } else { be32(&header, 320).div_ceil(HEADER_COVERS).max(1) };
             let sectors = u64::from(headers) + u64::from(len).div_ceil(SECTOR);
             let operation = self.sector(at + u64::from(headers))?;
             let is_unmount = operation.get(9).is_some_and(|flags| flags & FLAG_UNMOUNT != 0);

@@ -41,6 +41,10 @@ pub(crate) struct Build {
     /// its file system, or its type (esp, root, 0x83).
     #[arg(long, value_name = "PARTITION")]
     pub partition: Option<String>,
+    /// Also build from a disk that is mounted for writing. Its file system changes while it is read, so the
+    /// image may hold a state that never was.
+    #[arg(long, hide_short_help = true)]
+    pub mounted: bool,
     /// Free space in the file system that is made of a directory.
     #[arg(long, value_name = "SIZE", default_value = "0")]
     pub free: ByteSize,

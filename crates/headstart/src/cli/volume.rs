@@ -2,7 +2,7 @@
 
 use clap::Args;
 
-/// By default the disk has one file system and no partitions, and was unmounted before it was copied.
+/// By default the disk has one file system and no partitions, and its journal is replayed if it must be.
 #[derive(Clone, Debug, Default, Args)]
 pub(crate) struct VolumeFlags {
     /// Mount this partition of the disk: its number, its label or UUID or that of its file system, or its type
@@ -13,8 +13,8 @@ pub(crate) struct VolumeFlags {
     /// image of the partition alone (`build --partition`) starts faster.
     #[arg(long, value_name = "PARTITION")]
     pub partition: Option<String>,
-    /// Mount a file system that was not unmounted before it was copied as it is, without the changes that
-    /// only its journal holds. It is refused otherwise.
+    /// Mount a file system that was not unmounted before it was copied without the changes that only its
+    /// journal holds. Otherwise the journal is replayed in memory.
     #[arg(long, hide_short_help = true)]
     pub ignore_journal: bool,
 }

@@ -187,10 +187,13 @@ fn unknown(option: &str) -> String {
 fn flag(option: &str) -> Option<Option<String>> {
     let word = match option.split_once('=') {
         Some((
-            name @ ("fs" | "partition" | "emulate" | "medium" | "prefetch" | "budget" | "cache" | "mode" | "owner"),
+            name @ ("fs" | "partition" | "emulate" | "medium" | "prefetch" | "budget" | "cache" | "mode"
+            | "owner"),
             value,
         )) => Some(format!("--{name}={value}")),
-        None if matches!(option, "trusted" | "insecure" | "clear-dead" | "ignore-journal") => Some(format!("--{option}")),
+        None if matches!(option, "trusted" | "insecure" | "clear-dead" | "ignore-journal") => {
+            Some(format!("--{option}"))
+        }
         None if ACCEPTED.contains(&option) => None,
         _ if option.starts_with("x-") || option.starts_with("X-") => None,
         _ => return None,

@@ -69,7 +69,8 @@ mod tests {
     #[test]
     fn ranges_count_from_the_start_of_the_part() {
         let part = ByteRange::new(512 * 63, 10_000);
-        let ranges = [(0, 4096), (32_000, 512), (33_000, 4096), (36_000, 100), (41_000, 90_000), (1 << 20, 1)];
+        let ranges =
+            [(0, 4096), (32_000, 512), (33_000, 4096), (36_000, 100), (41_000, 90_000), (1 << 20, 1)];
         let ranges = ranges.map(|(offset, len)| ByteRange::new(offset, len));
         assert_eq!(cut(&ranges, part), [ByteRange::new(0, 12_288)]);
         assert_eq!(cut(&ranges[..1], part), []);
