@@ -320,7 +320,8 @@ impl Session {
         Ok(path)
     }
 
-    /// The memory with what was written to [`writable_file`](Self::writable_file), to be kept by a supervisor.
+    /// The memory with what was written to [`writable_file`](Self::writable_file), to be kept by a
+    /// supervisor.
     pub fn replay_memory(&self) -> Option<BorrowedFd<'_>> {
         self.files.replay().map(|replay| replay.as_fd())
     }

@@ -4,6 +4,7 @@ use std::ffi::OsString;
 use std::fs;
 use std::io::{self, Read, Seek};
 use std::os::unix::ffi::{OsStrExt, OsStringExt};
+use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
@@ -133,7 +134,7 @@ pub fn clear_dead(dir: &Path, fs: Option<&Path>) -> Result<bool, LinuxError> {
     }
     if let Some(fs) = fs {
         let fs = absolute(fs)?;
-        if mounted_at(&fs)?.is_some_and(|entry| reads_from(&entry, &dir)) {
+        if mounted_at(&fs)?.is_some_and(|entry| loop_device_in(&entry, &dir).is_some()) {
             detach(&fs)?;
         }
     }
@@ -164,14 +165,22 @@ fn absolute(path: &Path) -> Result<PathBuf, LinuxError> {
 /// When the table of mounts cannot be read, or nothing can be found out about the folder of `target`.
 pub fn mounted_from(dir: &Path, target: &Path) -> Result<Option<(u32, PathBuf)>, LinuxError> {
     let target = absolute(target)?;
-    let entry = mounted_at(&target)?.filter(|entry| reads_from(entry, dir));
-    Ok(entry.map(|entry| (entry.minor, target)))
+    let number = mounted_at(&target)?.and_then(|entry| loop_device_in(&entry, dir));
+    Ok(number.map(|number| (number, target)))
 }
 
-/// Whether `entry` lies on a loop device that reads a file in `dir`.
-fn reads_from(entry: &MountEntry, dir: &Path) -> bool {
-    let file = format!("/sys/dev/block/{}:{}/loop/backing_file", entry.major, entry.minor);
-    fs::read(file).is_ok_and(|file| Path::new(std::ffi::OsStr::from_bytes(&file)).starts_with(dir))
+/// The number of the loop device that `entry` lies on, if it reads a file in `dir`.
+fn loop_device_in(entry: &MountEntry, dir: &Path) -> Option<u32> {
+    let (major, minor) = match entry.major {
+        // Btrfs has numbers of its own; where it lies is its source.
+        0 => {
+            let device = fs::metadata(&entry.source).ok()?.rdev();
+            (rustix::fs::major(device), rustix::fs::minor(device))
+        }
+        major => (major, entry.minor),
+    };
+    let file = fs::read(format!("/sys/dev/block/{major}:{minor}/loop/backing_file")).ok()?;
+    Path::new(std::ffi::OsStr::from_bytes(&file)).starts_with(dir).then_some(minor)
 }
 
 fn detach(target: &Path) -> Result<(), LinuxError> {

@@ -70,8 +70,8 @@ impl Contents {
 
 impl Table {
     /// The one partition that `word` names: by its number; by the label or UUID of partition or file system;
-    /// by its type, as `EFI System`, `esp`, `root` or `0x83`. `LABEL=`, `UUID=`, `PARTLABEL=`, `PARTUUID=` and
-    /// `TYPE=` say which of them is meant.
+    /// by its type, as `EFI System`, `esp`, `root` or `0x83`. `LABEL=`, `UUID=`, `PARTLABEL=`, `PARTUUID=`
+    /// and `TYPE=` say which of them is meant.
     ///
     /// # Errors
     /// [`ChoiceError`].

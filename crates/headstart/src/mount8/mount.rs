@@ -18,11 +18,11 @@ use hs_output::log_output;
 /// fs. Everything is read-only. A server stays in the background until DIR or the file system is unmounted.
 ///
 /// Options, separated by commas: fs=DIRECTORY; partition=PARTITION, ignore-journal, emulate=MEDIUM,
-/// prefetch=WHERE, budget=SIZE, cache=SIZE, mode=OCTAL, owner=`USER[:GROUP]`, trusted, insecure and clear-dead
-/// as the flags of headstart-mount(1). Of mount(8)'s own options these are accepted: ro, rw (which mount says when nothing is said), defaults, exec,
-/// nosuid, nodev, auto, noauto, nouser, nofail, sync, async, atime, noatime, diratime, nodiratime, relatime,
-/// norelatime, strictatime, _netdev, and all that begin with x- or X-. Any other is an error, unless -s is
-/// given.
+/// prefetch=WHERE, budget=SIZE, cache=SIZE, mode=OCTAL, owner=`USER[:GROUP]`, trusted, insecure and
+/// clear-dead as the flags of headstart-mount(1). Of mount(8)'s own options these are accepted: ro, rw (which
+/// mount says when nothing is said), defaults, exec, nosuid, nodev, auto, noauto, nouser, nofail, sync,
+/// async, atime, noatime, diratime, nodiratime, relatime, norelatime, strictatime, _netdev, and all that
+/// begin with x- or X-. Any other is an error, unless -s is given.
 #[derive(Debug, Parser)]
 #[command(name = "mount.headstart", version, max_term_width = 100, after_help = EXAMPLES)]
 struct Arguments {

@@ -8,6 +8,7 @@ use std::process::{Command, Stdio};
 use rustix::process::{Pid, Signal, kill_process};
 
 use crate::mounts::umount;
+use crate::nbd;
 use crate::scene::{Ran, Scene, has_tools, machine_has, mount, run, tool, wait_until};
 use crate::service::server_of;
 
@@ -344,6 +345,14 @@ fn a_disk_keeps_its_length_to_the_byte() {
             serde_json::from_str(&tool("qemu-img", &["info", "--output=json", &qcow2]).ok().stdout)
                 .expect("JSON");
         assert_eq!(info["virtual-size"], disk.len());
+    }
+    if has_tools(&["nbdinfo", "nbdcopy"]) {
+        let serving = nbd::serve(&scene, &[&image]);
+        let size = tool("nbdinfo", &["--size", &nbd::uri(&scene, "disk")]).ok().stdout;
+        assert_eq!(size.trim(), disk.len().to_string());
+        tool("nbdcopy", &[&nbd::uri(&scene, "disk"), &scene.arg("copied")]).ok();
+        assert!(fs::read(scene.path("copied")).expect("read") == disk);
+        nbd::end(serving);
     }
     if !machine_has(&[]) {
         return;

@@ -304,6 +304,7 @@ fn resume_with_readers(victim: &str, options: SessionOptions, error: Option<i32>
             negotiated,
             mount_point: target.clone(),
             refuse_waiting: error == Some(libc::EIO),
+            replay: None,
         };
         let session = Session::resume(held, disk, options).unwrap();
         for (reader, handle) in readers.into_iter().enumerate() {
