@@ -23,6 +23,7 @@ pub mod report_table;
 pub mod saved_guest;
 pub mod superblock;
 pub mod upload;
+pub mod volumes;
 
 /// Tries bytes; returns whether they were accepted.
 pub type Target = fn(&[u8]) -> bool;
@@ -49,6 +50,7 @@ pub const TARGETS: &[(&str, Target)] = &[
     ("saved_guest", saved_guest::run),
     ("superblock", superblock::run),
     ("upload", upload::run),
+    ("volumes", volumes::run),
 ];
 
 /// The program of a target: for the fuzzer, or one that runs the files it is given.

@@ -38,6 +38,7 @@ pub(crate) mod signing;
 mod start;
 mod tls;
 mod top;
+mod volume;
 
 use std::path::PathBuf;
 

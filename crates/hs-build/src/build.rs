@@ -62,8 +62,10 @@ impl Default for BuildOptions {
 /// What was stored.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct BuildReport {
-    /// Bytes of the disk.
+    /// Bytes of the disk, in whole blocks.
     pub disk_bytes: u64,
+    /// Bytes of the disk as it is.
+    pub exact_bytes: u64,
     /// Bytes of the image file.
     pub image_bytes: u64,
     /// Windows that hold only zeros.
@@ -135,6 +137,7 @@ fn write_image(
     let base = options.base.as_ref().map(|blocks| blocks.base());
     let mut writer = Writer::new(output, geometry, layout, base)?;
     writer.table_blocks = source.table_blocks();
+    writer.report.exact_bytes = source.file_bytes();
     compress_all(source, options, layout, &data_units, &mut |unit, done| {
         progress(Progress {
             stage: "compressing",
@@ -314,6 +317,7 @@ impl Writer {
         let tables = ColdTables::new(geometry).map_err(format_error(output.path()))?;
         let report = BuildReport {
             disk_bytes: geometry.disk_bytes,
+            exact_bytes: geometry.disk_bytes,
             image_bytes: 0,
             zero_windows: 0,
             shared_windows: 0,
@@ -389,7 +393,9 @@ impl Writer {
         // Without a window that needs it, the image does not either.
         let base = self.base.filter(|_| self.report.composed_windows > 0);
         let superblock = Superblock {
-            features: Features::of_base(base.as_ref()).of_tables(self.table_blocks),
+            features: Features::of_base(base.as_ref())
+                .of_tables(self.table_blocks)
+                .of_disk(self.report.exact_bytes),
             disk_bytes: self.geometry.disk_bytes,
             image_bytes: self.output.position() + SUPERBLOCK_BYTES,
             disk_digest: self.hasher.finish(),

@@ -2,7 +2,7 @@
 
 use std::ffi::{OsStr, OsString};
 use std::io;
-use std::os::fd::{AsFd, OwnedFd};
+use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::os::unix::ffi::OsStrExt;
 use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
@@ -59,6 +59,10 @@ pub struct Mount {
     pub dir: PathBuf,
     /// A folder to mount the file system at.
     pub fs: Option<PathBuf>,
+    /// The partition that is mounted there; the whole disk when not given.
+    pub partition: Option<Arc<str>>,
+    /// Mount it although its journal was not replayed.
+    pub ignore_journal: bool,
     /// Stay in the foreground.
     pub foreground: bool,
     /// Where prefetched blocks go, where that is said.
@@ -265,7 +269,10 @@ impl Server<'_> {
         let args = self.args;
         let refuse_waiting = self.supervisor.refuses_waiting();
         let held = kept.take::<HeldAs>("session")?;
-        let held = held.map(|(held, fds)| held.session(fds, refuse_waiting)).transpose()?;
+        let mut held = held.map(|(held, fds)| held.session(fds, refuse_waiting)).transpose()?;
+        if let (Some(held), Some(((), mut memory))) = (&mut held, kept.take("replay")?) {
+            held.replay = memory.pop();
+        }
         if held.is_none() {
             let died_early = self.supervisor.restarts() > 0;
             if (args.clear_dead || died_early) && hs_linux::mounts::clear_dead(&args.dir, args.fs.as_deref())?
@@ -330,6 +337,8 @@ impl Server<'_> {
             warm: mode == PrefetchMode::Warm,
             calls_apart: self.supervisor.process().is_some() && !served.session().negotiated().has_resend(),
             trusted: args.trusted,
+            partition: args.partition.clone(),
+            ignore_journal: args.ignore_journal,
             read_ahead_kib: match &args.record {
                 Some(Recording { reads_ahead: false, .. }) => 0,
                 _ => MountFsOptions::default().read_ahead_kib,
@@ -344,7 +353,10 @@ impl Server<'_> {
         {
             return Ok(mounted);
         }
-        let mounted = served.mount_fs(target, &options)?;
+        let hold = |memory: BorrowedFd<'_>| {
+            self.supervisor.keep("replay", (), std::iter::once(memory)).map_err(io::Error::other)
+        };
+        let mounted = served.mount_fs_held(target, &options, &hold)?;
         if !args.trusted && !is_own(&args.image) {
             log::warn!(
                 "the kernel has mounted the {} in {}: use images that you trust, for a malicious one can attack \
@@ -505,6 +517,7 @@ impl HeldAs {
             descriptors,
             detached,
             refuse_waiting,
+            replay: None,
             negotiated: negotiated.context("the session was kept by another version of this program")?,
             mount_point: OsStr::from_bytes(&self.mount_point).into(),
         })

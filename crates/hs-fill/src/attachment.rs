@@ -56,7 +56,7 @@ impl Subject {
         Ok(Self {
             disk_digest: image.disk_digest(),
             image_name: image.image_digest(),
-            disk_bytes: image.disk_bytes(),
+            disk_bytes: image.exact_bytes(),
             image: image_path,
             mtime,
             access: FileAccess::default(),
@@ -72,7 +72,7 @@ impl Subject {
         Self {
             disk_digest: image.disk_digest(),
             image_name: image.image_digest(),
-            disk_bytes: image.disk_bytes(),
+            disk_bytes: image.exact_bytes(),
             image: word.to_owned(),
             mtime,
             access: FileAccess::default(),

@@ -10,7 +10,7 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use hs_format::DiskHasher;
-use hs_units::{BLOCK_BYTES, BlockRange, Digest};
+use hs_units::{BLOCK_BYTES, BlockRange, Digest, to_usize};
 use parking_lot::{Condvar, Mutex};
 use rustix::fs::Advice;
 
@@ -345,7 +345,8 @@ impl FillFile {
 
     /// The digest of the disk in the file; nothing when this process is to end before it is computed.
     fn computed_digest(&self) -> io::Result<Option<Digest>> {
-        let mut hasher = DiskHasher::new(self.disk_bytes());
+        // The digest is that of whole blocks.
+        let mut hasher = DiskHasher::new(self.disk_blocks() * BLOCK_BYTES);
         let mut window = vec![0; hasher.next_window_bytes()];
         let mut at = 0;
         while hasher.next_window_bytes() > 0 {
@@ -363,7 +364,9 @@ impl FillFile {
             if is_hole {
                 hasher.zero_windows(1);
             } else {
-                self.writer.read_exact_at(&mut window, at)?;
+                let (stored, padding) = window.split_at_mut(to_usize(end.min(self.disk_bytes()) - at));
+                padding.fill(0);
+                self.writer.read_exact_at(stored, at)?;
                 hasher.update_window(&window);
             }
             at = end;

@@ -119,6 +119,12 @@ pub enum FormatError {
         /// Its value.
         found: u8,
     },
+    /// The last block has bytes behind the end of the disk.
+    #[error("superblock: the disk has {exact_bytes} bytes, and behind them its last block is not zero")]
+    BytesBehindDisk {
+        /// Where the disk ends.
+        exact_bytes: u64,
+    },
     /// A field is beyond a limit of the format.
     #[error("{part}: expected {field} in {min}..={max}, found {found}")]
     Limit {

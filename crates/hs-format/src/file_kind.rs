@@ -66,19 +66,21 @@ pub enum DiskContent {
     Ntfs,
     /// exFAT.
     Exfat,
+    /// FAT of 12, 16 or 32 bits.
+    Fat,
     /// An encrypted volume.
     Luks,
     /// A physical volume of LVM.
     Lvm,
     /// Swap space.
     Swap,
-    /// A partition table, GPT or MBR, or a boot sector.
+    /// A partition table, GPT or MBR, or a boot sector of no known file system.
     Partitioned,
 }
 
 use DiskContent::{
-    Btrfs, Erofs, Exfat, Ext, F2fs, Iso9660, Jfs, Luks, Lvm, Ntfs, Partitioned, Reiserfs, Squashfs, Swap,
-    Udf, Xfs,
+    Btrfs, Erofs, Exfat, Ext, F2fs, Fat, Iso9660, Jfs, Luks, Lvm, Ntfs, Partitioned, Reiserfs, Squashfs,
+    Swap, Udf, Xfs,
 };
 
 /// Offset, magic bytes and what they mean; the first that fits counts. From the documentation of each format.
@@ -135,7 +137,7 @@ impl FileKind {
             return Self::Empty;
         }
         if let Some((_, _, kind)) = MAGICS.iter().find(|(offset, magic, _)| fits(*offset, magic)) {
-            return *kind;
+            return if *kind == Self::Disk(Partitioned) && is_fat(start) { Self::Disk(Fat) } else { *kind };
         }
         match start {
             _ if is_text(&start[..start.len().min(TEXT_BYTES)]) => Self::Text,
@@ -149,6 +151,18 @@ impl FileKind {
     pub const fn is_disk(self) -> bool {
         matches!(self, Self::Disk(_))
     }
+}
+
+/// Whether the boot sector has the parameters of a FAT: a jump over them, sectors, clusters and tables of
+/// possible sizes, and the number that the first byte of the table repeats.
+fn is_fat(start: &[u8]) -> bool {
+    let number = |at: usize| u16::from_le_bytes([start[at], start[at + 1]]);
+    matches!(start[0], 0xeb | 0xe9)
+        && matches!(number(11), 512 | 1024 | 2048 | 4096)
+        && start[13].is_power_of_two()
+        && number(14) != 0
+        && matches!(start[16], 1 | 2)
+        && matches!(start[21], 0xf0 | 0xf8..)
 }
 
 /// Text as people write it: UTF-8, which may be cut in the last character, without control characters that no
@@ -198,6 +212,7 @@ impl fmt::Display for DiskContent {
             Udf => "UDF",
             Ntfs => "NTFS",
             Exfat => "exFAT",
+            Fat => "FAT",
             Luks => "LUKS encryption",
             Lvm => "an LVM volume",
             Swap => "swap space",
@@ -217,6 +232,17 @@ mod tests {
             start[offset..offset + magic.len()].copy_from_slice(magic);
             assert_eq!(FileKind::of(&start), kind, "{magic:?} at {offset}");
         }
+    }
+
+    #[test]
+    fn a_boot_sector_of_fat_is_no_partition_table() {
+        let mut disk = vec![0; FileKind::NEEDED_BYTES];
+        disk[0x1fe..0x200].copy_from_slice(&[0x55, 0xaa]);
+        disk[..26].copy_from_slice(b"\xeb\x3c\x90mkfs.fat\0\x02\x04\x01\0\x02\0\x02\0\x80\xf8\x20\0\x10\0");
+        assert_eq!(FileKind::of(&disk), FileKind::Disk(Fat));
+        disk[11..13].fill(0);
+        assert_eq!(FileKind::of(&disk), FileKind::Disk(Partitioned));
+        assert_eq!(FileKind::of(&disk[..512]), FileKind::Disk(Partitioned));
     }
 
     #[test]

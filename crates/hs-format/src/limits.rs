@@ -23,6 +23,10 @@ pub const COMPAT_TABLES_SHIFT: u32 = 16;
 /// See [`COMPAT_TABLES_SHIFT`].
 pub const COMPAT_TABLES_BITS: u32 = 24;
 
+/// The bits of the compatible features that are a number: by how many bytes the disk is shorter than its last
+/// block. Readers that do not know it give the block as a whole, which ends with as many zeros.
+pub const COMPAT_SHORT: u64 = BLOCK_BYTES - 1;
+
 /// Largest logical disk, 16 TiB: 2^32 blocks, so that a block number fits 32 bits in the hot index
 /// and in hints (ext4 without `64bit` ends at the same size).
 pub const MAX_DISK_BYTES: u64 = BLOCK_BYTES << 32;

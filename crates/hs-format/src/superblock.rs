@@ -10,8 +10,9 @@ use crate::error::{FormatError, Part};
 use crate::geometry::{ColdGeometry, ColdPlace};
 use crate::hot::HotSegment;
 use crate::limits::{
-    COMPAT_TABLES_BITS, COMPAT_TABLES_SHIFT, FEATURE_BASE, KNOWN_INCOMPAT, MAX_DISK_BYTES, MAX_HINTS_BYTES,
-    MAX_HOT_INDEX_BYTES, MAX_HOT_SEGMENTS, MAX_IMAGE_BYTES, MAX_PADDING_BYTES, SUPERBLOCK_BYTES, VERSION,
+    COMPAT_SHORT, COMPAT_TABLES_BITS, COMPAT_TABLES_SHIFT, FEATURE_BASE, KNOWN_INCOMPAT, MAX_DISK_BYTES,
+    MAX_HINTS_BYTES, MAX_HOT_INDEX_BYTES, MAX_HOT_SEGMENTS, MAX_IMAGE_BYTES, MAX_PADDING_BYTES,
+    SUPERBLOCK_BYTES, VERSION,
 };
 use crate::unverified::Unverified;
 use crate::wire::{BaseWire, ColdWire, HotSlotWire, SUPERBLOCK_MAGIC, SignatureWire, SuperblockWire};
@@ -26,7 +27,7 @@ const MOST_TABLE_BLOCKS: u64 = (1 << COMPAT_TABLES_BITS) - 1;
 pub struct Features {
     /// A reader refuses the image when it does not know one of these.
     pub incompat: u64,
-    /// A reader ignores those that it does not know.
+    /// A reader ignores those that it does not know. Twelve of them are a number, see [`COMPAT_SHORT`].
     pub compat: u64,
 }
 
@@ -52,6 +53,13 @@ impl Features {
     #[must_use]
     pub const fn table_blocks(self) -> u64 {
         self.compat >> COMPAT_TABLES_SHIFT & MOST_TABLE_BLOCKS
+    }
+
+    /// The same of a disk that is so many bytes long, in whole blocks or not.
+    #[must_use]
+    pub const fn of_disk(self, exact_bytes: u64) -> Self {
+        let short = exact_bytes.next_multiple_of(BLOCK_BYTES) - exact_bytes;
+        Self { compat: self.compat & !COMPAT_SHORT | short, ..self }
     }
 
     fn check(self) -> Result<(), FormatError> {
@@ -213,6 +221,12 @@ impl Superblock {
     #[must_use]
     pub const fn disk_blocks(&self) -> u64 {
         self.disk_bytes / BLOCK_BYTES
+    }
+
+    /// Bytes of the disk as it was built: less than a block shorter than [`disk_bytes`](Self::disk_bytes).
+    #[must_use]
+    pub const fn exact_bytes(&self) -> u64 {
+        self.disk_bytes - (self.features.compat & COMPAT_SHORT)
     }
 
     /// Cold windows of the disk.

@@ -7,7 +7,7 @@ use crate::{Disk, Reply};
 
 impl Disk for ServedDisk {
     fn bytes(&self) -> u64 {
-        self.image().disk_bytes()
+        self.image().exact_bytes()
     }
 
     fn read(&self, offset: u64, len: u32, reply: Reply) {

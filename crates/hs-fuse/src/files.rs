@@ -1,20 +1,31 @@
-//! The file system itself: a root directory with one read-only file, the disk.
+//! The file system itself: a root directory with one read-only file, the disk. Where the journal of the file
+//! system in the disk must be replayed, a second file, which no listing names, is the same disk and takes
+//! writes, which stay in memory.
 
-use std::sync::Arc;
+use std::ffi::OsStr;
+use std::io;
+use std::os::fd::OwnedFd;
+use std::os::unix::ffi::OsStrExt;
+use std::sync::{Arc, OnceLock};
 
 use hs_serve::FileAccess;
 use rustix::io::Errno;
 use zerocopy::IntoBytes;
 
 use super::device::Device;
+use super::replay::Replay;
 use super::reply::{Disk, Reply};
 use super::wire::{
-    Attr, AttrOut, Dirent, EntryOut, OpenIn, OpenOut, ROOT_NODE, ReadIn, Request, StatfsOut, opcode,
-    open_flag,
+    Attr, AttrOut, Dirent, EntryOut, OpenIn, OpenOut, ROOT_NODE, ReadIn, Request, StatfsOut, WriteIn,
+    WriteOut, opcode, open_flag,
 };
 
 /// The node of the disk.
 pub(crate) const DISK_NODE: u64 = 2;
+/// The node of the disk that takes writes.
+const REPLAY_NODE: u64 = 3;
+/// Its name.
+pub(crate) const REPLAY_NAME: &str = ".replay.img";
 
 /// How long the kernel may believe names and attributes, in seconds. They never change; this is 34
 /// years, and far from any overflow of the kernel's clock.
@@ -35,6 +46,7 @@ pub(crate) struct Files {
     mtime_s: u64,
     access: FileAccess,
     refuses_resent: bool,
+    replay: OnceLock<Arc<Replay>>,
 }
 
 /// How the one file is shown.
@@ -59,7 +71,28 @@ impl Files {
         }
         let bytes = disk.bytes();
         let FileView { file_name, mtime_s, access, .. } = view;
-        Self { disk, bytes, file_name, file_open_flags, mtime_s, access, refuses_resent: false }
+        let replay = OnceLock::new();
+        Self { disk, bytes, file_name, file_open_flags, mtime_s, access, refuses_resent: false, replay }
+    }
+
+    /// From now on there is a file that takes writes: those that a server before this one has kept, or none.
+    ///
+    /// # Errors
+    /// There is no memory for it.
+    pub(crate) fn take_writes(&self, kept: Option<OwnedFd>) -> io::Result<&Arc<Replay>> {
+        if let Some(replay) = self.replay.get() {
+            return Ok(replay);
+        }
+        let replay = match kept {
+            Some(kept) => Replay::of(kept, self.bytes),
+            None => Replay::new(self.bytes)?,
+        };
+        Ok(self.replay.get_or_init(|| Arc::new(replay)))
+    }
+
+    /// What was written, if writes are taken.
+    pub(crate) fn replay(&self) -> Option<&Arc<Replay>> {
+        self.replay.get()
     }
 
     /// From now on requests that the kernel sends again, since a server that died had taken them, fail.
@@ -70,6 +103,11 @@ impl Files {
     /// Size of the disk, in bytes.
     pub(crate) fn bytes(&self) -> u64 {
         self.bytes
+    }
+
+    /// The name of the disk's file.
+    pub(crate) fn file_name(&self) -> &OsStr {
+        OsStr::from_bytes(&self.file_name)
     }
 
     /// Answers one request, or leaves the answer to the disk.
@@ -106,7 +144,8 @@ impl Files {
             }
             // These have no answer. Nodes live as long as the session, so nothing is to be forgotten.
             opcode::FORGET | opcode::BATCH_FORGET | opcode::NOTIFY_REPLY => {}
-            opcode::WRITE | opcode::SETATTR => respond(request, device, libc::EROFS, &[]),
+            opcode::WRITE => self.write(request, device),
+            opcode::SETATTR => respond(request, device, libc::EROFS, &[]),
             opcode::IOCTL => respond(request, device, libc::ENOTTY, &[]),
             // The kernel then never sends it again. A read is not worth interrupting: its answer is on the
             // way.
@@ -119,7 +158,8 @@ impl Files {
         let Some(read) = request.body_as::<ReadIn>() else {
             return respond(request, device, libc::EINVAL, &[]);
         };
-        if request.header.nodeid != DISK_NODE {
+        let replay = self.replay_of(request);
+        if request.header.nodeid != DISK_NODE && replay.is_none() {
             return respond(request, device, libc::EISDIR, &[]);
         }
         // A short answer marks the end of the file; the last page reaches beyond it.
@@ -127,11 +167,37 @@ impl Files {
         if len == 0 {
             return respond(request, device, 0, &[]);
         }
-        self.disk.read(
-            read.offset,
-            len,
-            Reply::new(Arc::clone(device), request.header.unique, len, request.header.uid),
-        );
+        let reply = Reply::new(Arc::clone(device), request.header.unique, len, request.header.uid);
+        let reply = match replay {
+            Some(replay) => reply.covered(replay, read.offset),
+            None => reply,
+        };
+        self.disk.read(read.offset, len, reply);
+    }
+
+    /// What covers the file that is asked for.
+    fn replay_of(&self, request: &Request<'_>) -> Option<&Arc<Replay>> {
+        self.replay.get().filter(|_| request.header.nodeid == REPLAY_NODE)
+    }
+
+    fn write(&self, request: &Request<'_>, device: &Device) {
+        let Some(replay) = self.replay_of(request) else {
+            return respond(request, device, libc::EROFS, &[]);
+        };
+        let bytes = request.body.get(size_of::<WriteIn>()..);
+        let (Some(write), Some(bytes)) = (request.body_as::<WriteIn>(), bytes) else {
+            return respond(request, device, libc::EINVAL, &[]);
+        };
+        if bytes.len() != write.size as usize {
+            return respond(request, device, libc::EINVAL, &[]);
+        }
+        match replay.write(write.offset, bytes) {
+            Ok(()) => {
+                let out = WriteOut { size: write.size, ..Default::default() };
+                respond(request, device, 0, &[out.as_bytes()]);
+            }
+            Err(errno) => respond(request, device, errno, &[]),
+        }
     }
 
     fn lookup(&self, request: &Request<'_>, device: &Device) {
@@ -139,6 +205,9 @@ impl Files {
             None => return respond(request, device, libc::EINVAL, &[]),
             Some(name) => request.header.nodeid == ROOT_NODE && name == self.file_name,
         };
+        if request.name() == Some(REPLAY_NAME.as_bytes()) && request.header.nodeid == ROOT_NODE {
+            return self.lookup_replay(request, device);
+        }
         // Node 0 says "no such name", and that the kernel need not ask again.
         let mut out = EntryOut { entry_valid: FOR_EVER_S, attr_valid: FOR_EVER_S, ..Default::default() };
         if let (true, Some(attr)) = (found, self.attributes(DISK_NODE)) {
@@ -147,11 +216,29 @@ impl Files {
         respond(request, device, 0, &[out.as_bytes()]);
     }
 
+    /// It may come later, so the kernel is not told that it need not ask again.
+    fn lookup_replay(&self, request: &Request<'_>, device: &Device) {
+        let Some(attr) = self.replay.get().and_then(|_| self.attributes(REPLAY_NODE)) else {
+            return respond(request, device, libc::ENOENT, &[]);
+        };
+        let (entry_valid, attr_valid) = (FOR_EVER_S, FOR_EVER_S);
+        let out = EntryOut {
+            entry_valid,
+            attr_valid,
+            nodeid: REPLAY_NODE,
+            generation: 1,
+            attr,
+            ..Default::default()
+        };
+        respond(request, device, 0, &[out.as_bytes()]);
+    }
+
     fn open(&self, request: &Request<'_>, device: &Device) {
         let Some(open) = request.body_as::<OpenIn>() else {
             return respond(request, device, libc::EINVAL, &[]);
         };
-        if !self.access.opens_for_writing() && open.flags as i32 & libc::O_ACCMODE != libc::O_RDONLY {
+        let may_write = self.access.opens_for_writing() || self.replay_of(request).is_some();
+        if !may_write && open.flags as i32 & libc::O_ACCMODE != libc::O_RDONLY {
             return respond(request, device, libc::EROFS, &[]);
         }
         let out = OpenOut { open_flags: self.file_open_flags, ..Default::default() };
@@ -196,6 +283,17 @@ impl Files {
             }
             DISK_NODE => Some(Attr {
                 mode: libc::S_IFREG | mode,
+                nlink: 1,
+                size: self.bytes,
+                blocks: self.bytes.div_ceil(512),
+                blksize: BLOCK_BYTES as u32,
+                ..both
+            }),
+            // Root alone opens it, as it does to attach a loop device.
+            REPLAY_NODE => Some(Attr {
+                mode: libc::S_IFREG | 0o600,
+                uid: 0,
+                gid: 0,
                 nlink: 1,
                 size: self.bytes,
                 blocks: self.bytes.div_ceil(512),
@@ -249,6 +347,7 @@ mod tests {
             access: FileAccess { mode: 0o600, ..FileAccess::default() },
         };
         let files = Files::new(Arc::new(StrictDisk), view);
+        files.take_writes(None).unwrap();
         let null = std::fs::File::options().write(true).open("/dev/null").unwrap();
         let device = Arc::new(Device::from_fd(null.into()));
         let mut prng = Prng::new(11);
@@ -264,7 +363,7 @@ mod tests {
             let header = InHeader {
                 len: (size_of::<InHeader>() + body.len()) as u32,
                 opcode: prng.below(60) as u32,
-                nodeid: prng.below(4),
+                nodeid: prng.below(5),
                 ..Default::default()
             };
             let message = [header.as_bytes(), &body].concat();

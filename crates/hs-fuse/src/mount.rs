@@ -111,6 +111,12 @@ impl FuseMount {
         &self.target
     }
 
+    /// Lets files be opened for writing, where the session allows it. The mount was made read-only.
+    pub(crate) fn make_writable(&self) -> Result<(), LinuxError> {
+        let flags = rustix::mount::MountFlags::NOSUID | rustix::mount::MountFlags::NODEV;
+        rustix::mount::mount_remount(&self.target, flags, c"").map_err(|errno| failed(&self.target, errno))
+    }
+
     /// Sets how far the kernel reads ahead in files opened from now on.
     pub(crate) fn set_read_ahead(&self, kib: u32) -> Result<(), LinuxError> {
         let Some(connection) = self.connection else { return Ok(()) };
@@ -195,7 +201,12 @@ fn mount_as_root(target: &Path, options: &SessionOptions) -> Result<(OwnedFd, De
 }
 
 fn failed(target: &Path, errno: Errno) -> LinuxError {
-    LinuxError::Mount { what: "FUSE".into(), target: target.into(), source: errno.into() }
+    LinuxError::Mount {
+        what: "FUSE".into(),
+        target: target.into(),
+        source: errno.into(),
+        said: String::new(),
+    }
 }
 
 /// The connection's number, from what the kernel knows without asking the server.

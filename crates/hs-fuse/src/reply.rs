@@ -5,6 +5,7 @@ use std::sync::Arc;
 use rustix::io::Errno;
 
 use super::device::Device;
+use super::replay::Replay;
 
 /// A logical disk whose reads may be answered later, from any thread.
 pub trait Disk: Send + Sync {
@@ -24,12 +25,21 @@ pub struct Reply {
     unique: u64,
     len: u32,
     uid: u32,
+    /// What covers the disk's bytes from an offset on.
+    covered: Option<(Arc<Replay>, u64)>,
     answered: bool,
 }
 
 impl Reply {
     pub(crate) fn new(device: Arc<Device>, unique: u64, len: u32, uid: u32) -> Self {
-        Self { device, unique, len, uid, answered: false }
+        Self { device, unique, len, uid, covered: None, answered: false }
+    }
+
+    /// The same read of a disk that was written to, from this offset.
+    pub(crate) fn covered(mut self, replay: &Arc<Replay>, offset: u64) -> Self {
+        let is_covered = replay.covers_any(offset, self.len.into());
+        self.covered = is_covered.then(|| (Arc::clone(replay), offset));
+        self
     }
 
     /// The user who reads: whose file system user id the kernel names. Root's, when the kernel reads for
@@ -50,7 +60,16 @@ impl Reply {
     /// answered with `EIO`, and logged.
     pub fn data(mut self, pieces: &[&[u8]]) {
         let total: usize = pieces.iter().map(|piece| piece.len()).sum();
-        if total == self.len as usize {
+        if let (Some((replay, offset)), true) = (self.covered.take(), total == self.len as usize) {
+            let mut bytes = pieces.concat();
+            match replay.cover(offset, &mut bytes) {
+                Ok(()) => self.send(0, &[&bytes]),
+                Err(error) => {
+                    log::error!("what a journal's replay wrote cannot be read: {error}");
+                    self.send(libc::EIO, &[]);
+                }
+            }
+        } else if total == self.len as usize {
             self.send(0, pieces);
         } else {
             log::error!("a read of {} bytes was answered with {total}: sent EIO instead", self.len);

@@ -3,9 +3,11 @@
 use std::path::Path;
 use std::sync::Arc;
 
-use hs_serve::{FileAccess, FileDisk, FileReads};
+use hs_linux::LinuxError;
+use hs_serve::{FileAccess, FileDisk, FileReads, MountFsOptions, MountedFs};
 use hs_store::Store;
 
+use crate::served_image::Shown;
 use crate::{Disk, FuseError, Session, SessionOptions};
 
 /// A plain disk file shown as `DIR/disk.img`, for foreign systems on an emulated medium.
@@ -59,6 +61,18 @@ impl ServedFile {
         let reads = disk.reads();
         let disk: Arc<dyn Disk> = Arc::new(disk);
         Ok(Self { session: Session::mount(directory, disk, options)?, store, reads })
+    }
+
+    /// Mounts the file system in the file at `target`; see [`MountedFs::mount`].
+    ///
+    /// # Errors
+    /// As there.
+    pub fn mount_fs(&self, target: &Path, options: &MountFsOptions) -> Result<MountedFs, LinuxError> {
+        let read_at =
+            |offset: u64, bytes: &mut [u8]| self.store.read_at(offset, bytes).map_err(std::io::Error::other);
+        let disk = (Path::new(self.store.name()), self.store.len());
+        let shown = Shown { session: &self.session, hold: &|_| Ok(()) };
+        MountedFs::mount(disk, read_at, &shown, target, options)
     }
 
     /// The reads of the file that wait now.

@@ -2,12 +2,13 @@
 
 use std::io;
 use std::ops::Range;
-use std::path::Path;
+use std::os::fd::BorrowedFd;
+use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 use hs_disk::{Deliver, DiskOptions, ReadOptions, ServedDisk, UseVisibility, Watch, parts};
 use hs_linux::LinuxError;
-use hs_serve::{FsDriver, MountFsOptions, MountedFs, Prefetching, ServeConfig};
+use hs_serve::{FsDriver, MountFsOptions, MountedFs, Prefetching, ServeConfig, ShownDisk};
 use hs_store::Store;
 use hs_units::{BLOCK_BYTES, BlockRange};
 
@@ -15,6 +16,28 @@ use crate::{Disk, FuseError, HeldSession, PushError, Pusher, Session, SessionOpt
 
 /// Hands a session to a process that outlives this one, before there are readers: see [`Session::prepare`].
 pub type Hold<'a> = &'a dyn Fn(&Session, &ServedDisk) -> io::Result<()>;
+
+/// Hands the memory with what a journal's replay writes to a process that outlives this one.
+pub type HoldReplay<'a> = &'a dyn Fn(BorrowedFd<'_>) -> io::Result<()>;
+
+/// The files of a session.
+pub(crate) struct Shown<'a> {
+    pub(crate) session: &'a Session,
+    pub(crate) hold: HoldReplay<'a>,
+}
+
+impl ShownDisk for Shown<'_> {
+    fn file(&self) -> PathBuf {
+        self.session.file()
+    }
+
+    fn writable_file(&self) -> Result<PathBuf, LinuxError> {
+        let path = self.session.writable_file()?;
+        let held = self.session.replay_memory().map_or(Ok(()), self.hold);
+        held.map_err(|source| LinuxError::Io { action: "hand over", path: path.clone(), source })?;
+        Ok(path)
+    }
+}
 
 /// An image shown as `DIR/disk.img`.
 ///
@@ -141,12 +164,25 @@ impl ServedImage {
     /// # Errors
     /// As there.
     pub fn mount_fs(&self, target: &Path, options: &MountFsOptions) -> Result<MountedFs, LinuxError> {
-        let file = self.session.mount_point().join("disk.img");
-        let mut options = *options;
+        self.mount_fs_held(target, options, &|_| Ok(()))
+    }
+
+    /// As [`mount_fs`](Self::mount_fs), with a supervisor that gets the memory with what a journal's replay
+    /// writes, before anything is written.
+    ///
+    /// # Errors
+    /// As there, and when `hold` fails.
+    pub fn mount_fs_held(
+        &self,
+        target: &Path,
+        options: &MountFsOptions,
+        hold: HoldReplay<'_>,
+    ) -> Result<MountedFs, LinuxError> {
+        let mut options = options.clone();
         if options.driver == FsDriver::Fuse2fs && self.has_hot {
             options.read_ahead_kib = options.hot_fuse2fs_read_ahead_kib;
         }
-        MountedFs::mount_disk(&self.disk, &file, target, &options)
+        MountedFs::mount_disk(&self.disk, &Shown { session: &self.session, hold }, target, &options)
     }
 
     /// Takes over the file system that a dead server had mounted at `target` from this disk; `None` when

@@ -1,6 +1,6 @@
 //! A mounted disk and the threads that serve it.
 
-use std::os::fd::{BorrowedFd, OwnedFd};
+use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::Duration;
@@ -9,7 +9,7 @@ use hs_linux::LinuxError;
 use hs_serve::FileAccess;
 
 use super::abort::Abort;
-use super::files::{FileView, Files};
+use super::files::{FileView, Files, REPLAY_NAME};
 use super::mount::{FuseMount, Mounter};
 use super::negotiate::{Negotiated, handshake};
 use super::push::Pusher;
@@ -115,6 +115,8 @@ pub struct HeldSession {
     pub mount_point: PathBuf,
     /// Requests that the dead server had taken fail with EIO: one of them may have crashed it.
     pub refuse_waiting: bool,
+    /// [`Session::replay_memory`], where a journal was replayed.
+    pub replay: Option<OwnedFd>,
 }
 
 /// A mounted disk. Dropping it unmounts.
@@ -219,13 +221,22 @@ impl Session {
         options: SessionOptions,
     ) -> Result<Self, FuseError> {
         options.check()?;
-        let HeldSession { descriptors, detached, negotiated, mount_point, refuse_waiting } = held;
+        let HeldSession { descriptors, detached, negotiated, mount_point, refuse_waiting, replay } = held;
         // Resolving the path would make a request to the very file system that has no server yet.
         let mount = FuseMount::existing(Mounter::for_this_process(), mount_point, detached);
         let queues = Queues::of_dead(descriptors, negotiated.has_resend(), options.threads)?;
         let mut session = Self::new(mount, negotiated, queues, disk, options);
         if refuse_waiting && let Some(files) = Arc::get_mut(&mut session.files) {
             files.refuse_resent();
+        }
+        if let Some(replay) = replay {
+            let path = || session.mount.target().into();
+            let taken = session.files.take_writes(Some(replay));
+            taken.map_err(|source| LinuxError::Io {
+                action: "go on with the writes to",
+                path: path(),
+                source,
+            })?;
         }
         session.show()?;
         Ok(session)
@@ -282,9 +293,42 @@ impl Session {
         self.mount.target()
     }
 
+    /// The file that shows the disk.
+    pub fn file(&self) -> PathBuf {
+        self.mount_point().join(self.files.file_name())
+    }
+
     /// The means to end the session when it does not end by itself; none when its mount is gone.
     pub fn abort(&self) -> Option<Arc<Abort>> {
         self.mount.aborter().cloned()
+    }
+
+    /// The disk as another file, which takes writes: they stay in memory, and no other file shows them. It is
+    /// for the kernel to replay the journal of the disk's file system. The file is there from now on. Needs
+    /// root.
+    ///
+    /// # Errors
+    /// There is no memory, or the kernel refuses.
+    pub fn writable_file(&self) -> Result<PathBuf, LinuxError> {
+        let path = self.mount_point().join(REPLAY_NAME);
+        self.files.take_writes(None).map_err(|source| LinuxError::Io {
+            action: "make room for writes to",
+            path: path.clone(),
+            source,
+        })?;
+        self.mount.make_writable()?;
+        Ok(path)
+    }
+
+    /// The memory with what was written to [`writable_file`](Self::writable_file), to be kept by a
+    /// supervisor.
+    pub fn replay_memory(&self) -> Option<BorrowedFd<'_>> {
+        self.files.replay().map(|replay| replay.as_fd())
+    }
+
+    /// How much was written there.
+    pub fn replayed_bytes(&self) -> u64 {
+        self.files.replay().map_or(0, |replay| replay.written())
     }
 
     /// A way to push bytes into the kernel's page cache.

@@ -1,9 +1,9 @@
 //! The kernel's FUSE messages, as `<linux/fuse.h>` lays them out (protocol 7.31 to 7.45).
 //!
-//! Only what a read-only file system with one file needs is here. Every message from the kernel is
-//! a [`InHeader`], then a body that depends on the operation; every answer is an [`OutHeader`], then
-//! a body. Numbers are in the machine's own byte order: the other side is always our own kernel.
-//! Sizes and offsets are checked when this file compiles.
+//! Only what a file system with one read-only file, and one that takes a journal's changes, needs is here.
+//! Every message from the kernel is a [`InHeader`], then a body that depends on the operation; every answer
+//! is an [`OutHeader`], then a body. Numbers are in the machine's own byte order: the other side is always
+//! our own kernel. Sizes and offsets are checked when this file compiles.
 
 use std::mem::{offset_of, size_of};
 
@@ -143,6 +143,17 @@ wire! {
         fh: u64 = 0, offset: u64 = 8, size: u32 = 16, read_flags: u32 = 20, lock_owner: u64 = 24,
         flags: u32 = 32, padding: u32 = 36,
     }
+}
+wire! {
+    /// `struct fuse_write_in`, before the bytes of a WRITE.
+    WriteIn, 40 {
+        fh: u64 = 0, offset: u64 = 8, size: u32 = 16, write_flags: u32 = 20, lock_owner: u64 = 24,
+        flags: u32 = 32, padding: u32 = 36,
+    }
+}
+wire! {
+    /// `struct fuse_write_out`.
+    WriteOut, 8 { size: u32 = 0, padding: u32 = 4, }
 }
 wire! {
     /// `struct fuse_statfs_out`, with the `struct fuse_kstatfs` in it spelt out.

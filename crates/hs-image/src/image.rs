@@ -273,7 +273,13 @@ impl Image {
         self.hot_fault.as_ref()
     }
 
-    /// Bytes of the disk.
+    /// Bytes of the disk as it was built, and as it is shown; see [`Superblock::exact_bytes`].
+    #[must_use]
+    pub const fn exact_bytes(&self) -> u64 {
+        self.superblock.exact_bytes()
+    }
+
+    /// Bytes of the disk in whole blocks, as they are stored.
     #[must_use]
     pub const fn disk_bytes(&self) -> u64 {
         self.superblock.disk_bytes

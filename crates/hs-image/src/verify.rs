@@ -209,6 +209,12 @@ fn check_cold(
             }
             None => vec![0; to_usize(len)],
         };
+        let exact = image.exact_bytes().saturating_sub(at).min(raw.len() as u64);
+        // R37
+        if raw[to_usize(exact)..].iter().any(|byte| *byte != 0) {
+            let fault = FormatError::BytesBehindDisk { exact_bytes: image.exact_bytes() };
+            faults(in_file(image.store(), ByteRange::new(0, SUPERBLOCK_BYTES))(fault))?;
+        }
         if let Some((other, name)) = against {
             theirs.resize(raw.len(), 0);
             other.read_at(at, &mut theirs).map_err(|error| ImageError::ComparedDisk(error.into()))?;

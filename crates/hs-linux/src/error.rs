@@ -4,6 +4,8 @@ use std::ffi::OsString;
 use std::io;
 use std::path::PathBuf;
 
+use hs_volumes::{ChoiceError, FsKind, Table};
+
 use crate::fsmount::FileSystem;
 
 /// What failed, where, and what to try. Variants carry the data; the message is for a person.
@@ -49,14 +51,16 @@ pub enum LinuxError {
         path: PathBuf,
     },
     /// `mount(2)` refused.
-    #[error("cannot mount {what} on {}: {source}", target.display())]
+    #[error("cannot mount {what} on {}: {source}{said}", target.display())]
     Mount {
         /// What was to be mounted.
         what: String,
         /// The mount point.
         target: PathBuf,
-        /// What the kernel said.
+        /// The number of the error.
         source: io::Error,
+        /// What the kernel's log says of it, as a part of the sentence.
+        said: String,
     },
     /// `umount2(2)` refused.
     #[error("cannot unmount {}: {source}", target.display())]
@@ -100,21 +104,62 @@ pub enum LinuxError {
         source: io::Error,
     },
     /// The disk holds no file system that can be recognised.
-    #[error("{} holds no file system headstart knows (ext4, squashfs, erofs, xfs, btrfs, iso9660)", path.display())]
+    #[error(
+        "{}{} holds no file system headstart knows (ext2/3/4, squashfs, EROFS, XFS, btrfs, ISO 9660, FAT)",
+        of_partition(*partition), path.display()
+    )]
     FileSystemUnknown {
         /// The disk.
         path: PathBuf,
+        /// The partition that was chosen.
+        partition: Option<u32>,
     },
-    /// The disk is cut into partitions.
+    /// The disk holds something that no files can be mounted from.
     #[error(
-        "{} has a {table} partition table: headstart mounts disks that hold one file system; export the partition first",
-        path.display()
+        "{}{} holds {kind}, which headstart does not mount{}",
+        of_partition(*partition), path.display(), way_to_files(*kind)
+    )]
+    NotMountable {
+        /// The disk.
+        path: PathBuf,
+        /// The partition that was chosen.
+        partition: Option<u32>,
+        /// What it holds.
+        kind: FsKind,
+    },
+    /// The disk has partitions, and none was chosen.
+    #[error(
+        "{} has a {} partition table with {}, and no file system of its own:\n{table}\n`mount --fs` and `run` \
+         take one of them by --partition{}; `headstart build DISK --partition{} -o PART.hsi` makes an image of it \
+         alone, which is prefetched best",
+        path.display(), table.scheme, count(table), example(table), example(table)
     )]
     Partitioned {
         /// The disk.
         path: PathBuf,
-        /// `GPT` or `MBR`.
-        table: &'static str,
+        /// Its partitions.
+        table: Box<Table>,
+    },
+    /// A partition was chosen that cannot be had.
+    #[error("{}: {choice}", path.display())]
+    Partition {
+        /// The disk.
+        path: PathBuf,
+        /// What is wrong with the choice.
+        choice: ChoiceError,
+    },
+    /// What was written last is in the journal only.
+    #[error(
+        "the {file_system} in {} was not unmounted before it was copied: its journal holds changes that are not in \
+         place yet, which can be replayed in memory by root only. Give the disk that the image was built from to \
+         {}, and build the image anew; or see the file system without these changes, by --ignore-journal",
+        path.display(), who_replays(*file_system)
+    )]
+    JournalNotReplayed {
+        /// The disk.
+        path: PathBuf,
+        /// Its file system.
+        file_system: FileSystem,
     },
     /// The kernel has no driver for the file system of the disk.
     #[error("this kernel cannot mount {file_system}: load its module (modprobe {file_system})")]
@@ -235,5 +280,42 @@ fn what_to_do(refused: &io::Error) -> &'static str {
             "; / is no mount point here, as in a chroot: `mount --bind DIR DIR` before `chroot DIR` makes it one"
         }
         _ => "",
+    }
+}
+
+/// How a partition comes before the name of its disk.
+fn of_partition(number: Option<u32>) -> String {
+    number.map(|number| format!("partition {number} of ")).unwrap_or_default()
+}
+
+fn count(table: &Table) -> String {
+    match table.partitions.len() {
+        1 => "one partition".to_owned(),
+        many => format!("{many} partitions"),
+    }
+}
+
+/// The partition that is most likely meant, as a word of a command.
+fn example(table: &Table) -> String {
+    table.likely().or(table.partitions.first()).map(|one| format!(" {}", one.number)).unwrap_or_default()
+}
+
+/// What makes files of something that has none by itself.
+fn way_to_files(kind: FsKind) -> &'static str {
+    match kind {
+        FsKind::Luks => ": open it (`cryptsetup open`), and build an image of the device that this makes",
+        FsKind::Lvm => {
+            ": activate its group (`vgchange -ay`), and build an image of one of its volumes, /dev/GROUP/VOLUME"
+        }
+        FsKind::Swap => "",
+        _ => ": mount it otherwise, and build an image of the directory",
+    }
+}
+
+/// What puts the changes in a journal in place.
+fn who_replays(file_system: FileSystem) -> &'static str {
+    match file_system {
+        FileSystem::Ext4 => "`e2fsck -p`, or mount it once and unmount it",
+        _ => "`mount` once, and unmount it",
     }
 }

@@ -2,16 +2,19 @@
 
 use std::fmt;
 use std::fs::File;
-use std::io;
+use std::io::{self, Seek, SeekFrom};
 use std::os::unix::fs::FileExt;
 use std::path::{Path, PathBuf};
 
+use hs_volumes::FsKind;
 use rustix::io::Errno;
 use rustix::mount::{MountFlags, UnmountFlags};
 
 use crate::LinuxError;
 use crate::descriptors::without_descriptors;
+use crate::kernel_log::KernelLog;
 use crate::mounts::{self, Unmounted};
+use crate::volume::Volume;
 
 /// A file system that Linux can mount and headstart recognises.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
@@ -29,19 +32,9 @@ pub enum FileSystem {
     Btrfs,
     /// ISO 9660.
     Iso9660,
+    /// FAT.
+    Fat,
 }
-
-/// Where each format has its magic number: file system, offset in bytes, magic. The order matters: a hybrid
-/// ISO counts as an ISO before anything else, and a partition table is only looked for when nothing here
-/// fits.
-const MAGICS: [(FileSystem, u64, &[u8]); 6] = [
-    (FileSystem::Iso9660, 0x8001, b"CD001"),
-    (FileSystem::Ext4, 0x438, &[0x53, 0xef]),
-    (FileSystem::Squashfs, 0, b"hsqs"),
-    (FileSystem::Erofs, 1024, &[0xe2, 0xe1, 0xf5, 0xe0]),
-    (FileSystem::Xfs, 0, b"XFSB"),
-    (FileSystem::Btrfs, 0x1_0040, b"_BHRfS_M"),
-];
 
 impl FileSystem {
     /// The name `mount(2)` knows it by.
@@ -53,49 +46,46 @@ impl FileSystem {
             Self::Xfs => "xfs",
             Self::Btrfs => "btrfs",
             Self::Iso9660 => "iso9660",
+            Self::Fat => "vfat",
         }
+    }
+
+    /// The one that mounts this kind, if there is one that headstart uses.
+    pub fn of_kind(kind: FsKind) -> Option<Self> {
+        Some(match kind {
+            FsKind::Ext => Self::Ext4,
+            FsKind::Squashfs => Self::Squashfs,
+            FsKind::Erofs => Self::Erofs,
+            FsKind::Xfs => Self::Xfs,
+            FsKind::Btrfs => Self::Btrfs,
+            FsKind::Iso9660 => Self::Iso9660,
+            FsKind::Fat => Self::Fat,
+            _ => return None,
+        })
     }
 
     /// Recognises what is in `disk`, a file or a block device.
     ///
     /// # Errors
-    /// [`LinuxError::Partitioned`] for a disk cut into partitions, [`LinuxError::FileSystemUnknown`] when
-    /// nothing is recognised, [`LinuxError::Io`] when the disk cannot be read.
+    /// As [`Volume::find`].
     pub fn detect(disk: &Path) -> Result<Self, LinuxError> {
         let io = |action| move |source| LinuxError::Io { action, path: disk.into(), source };
-        let file = File::open(disk).map_err(io("open"))?;
-        Self::detect_with(disk, |offset, bytes| file.read_exact_at(bytes, offset))
+        let mut file = File::open(disk).map_err(io("open"))?;
+        let bytes = file.seek(SeekFrom::End(0)).map_err(io("look at"))?;
+        Self::detect_with(disk, bytes, |offset, bytes| file.read_exact_at(bytes, offset))
     }
 
-    /// As [`FileSystem::detect`], for a disk that is read with `read_at`, which fills the buffer from
-    /// the offset; `disk` is its name in errors.
+    /// As [`FileSystem::detect`], for a disk of so many bytes that is read with `read_at`, which fills the
+    /// buffer from the offset; `disk` is its name in errors.
     ///
     /// # Errors
-    /// As [`FileSystem::detect`].
+    /// As [`Volume::find`].
     pub fn detect_with(
         disk: &Path,
-        mut read_at: impl FnMut(u64, &mut [u8]) -> io::Result<()>,
+        bytes: u64,
+        read_at: impl FnMut(u64, &mut [u8]) -> io::Result<()>,
     ) -> Result<Self, LinuxError> {
-        let mut matches = |offset: u64, magic: &[u8]| -> Result<bool, LinuxError> {
-            let mut bytes = [0; 8];
-            let bytes = &mut bytes[..magic.len()];
-            match read_at(offset, bytes) {
-                Ok(()) => Ok(bytes == magic),
-                Err(error) if error.kind() == io::ErrorKind::UnexpectedEof => Ok(false),
-                Err(source) => Err(LinuxError::Io { action: "read", path: disk.into(), source }),
-            }
-        };
-        for (file_system, offset, magic) in MAGICS {
-            if matches(offset, magic)? {
-                return Ok(file_system);
-            }
-        }
-        for (table, offset, magic) in [("GPT", 512, &b"EFI PART"[..]), ("MBR", 510, &[0x55, 0xaa])] {
-            if matches(offset, magic)? {
-                return Err(LinuxError::Partitioned { path: disk.into(), table });
-            }
-        }
-        Err(LinuxError::FileSystemUnknown { path: disk.into() })
+        Volume::find(disk, bytes, None, read_at).map(|volume| volume.file_system)
     }
 }
 
@@ -105,7 +95,7 @@ impl fmt::Display for FileSystem {
     }
 }
 
-/// How a file system is mounted; always read-only, without touching a journal.
+/// How a file system is mounted; always read-only.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct FsMountOptions {
     /// ext4: how many blocks of inode tables are read ahead (a power of two, or 0; the kernel's own
@@ -115,6 +105,21 @@ pub struct FsMountOptions {
     pub allow_suid: bool,
     /// Honour device nodes. Off, for the same reason.
     pub allow_devices: bool,
+    /// What becomes of a journal.
+    pub journal: JournalUse,
+}
+
+/// What becomes of a journal when its file system is mounted.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum JournalUse {
+    /// All changes should be in place. The kernel refuses a log of XFS or btrfs of which that is not so; ext4's
+    /// is not looked at.
+    #[default]
+    Clean,
+    /// The kernel replays it, on a device that can be written to.
+    Replay,
+    /// Mount the file system as it was before the changes that only its journal holds.
+    Ignore,
 }
 
 /// A mounted file system. Dropping it unmounts; when it is still in use, its name goes at once and the
@@ -140,25 +145,22 @@ impl FsMount {
         let mut flags = MountFlags::RDONLY;
         flags.set(MountFlags::NOSUID, !options.allow_suid);
         flags.set(MountFlags::NODEV, !options.allow_devices);
-        // A read-only disk cannot replay a journal, and the kernel would refuse a disk that needs it.
-        let mut data = match file_system {
-            FileSystem::Ext4 => String::from("noload"),
-            FileSystem::Xfs => String::from("norecovery,nouuid"),
-            _ => String::new(),
-        };
-        if let (FileSystem::Ext4, Some(blocks)) = (file_system, options.inode_readahead_blocks) {
-            data.push_str(&format!(",inode_readahead_blks={blocks}"));
-        }
-        let data = std::ffi::CString::new(data).ok();
+        let data = std::ffi::CString::new(mount_data(file_system, options)).ok();
+        let kernel_log = KernelLog::from_now();
         // The disk may be one that this process serves.
         let mount = || rustix::mount::mount(device, &target, file_system.name(), flags, data.as_deref());
         without_descriptors("mounting", mount)?.map_err(|errno| match errno {
             Errno::NODEV => LinuxError::FileSystemUnsupported { file_system },
             Errno::PERM => LinuxError::NeedsRoot { what: "mounting a file system" },
+            // The kernel says so of a log that it would have to write to.
+            Errno::ROFS if options.journal == JournalUse::Clean => {
+                LinuxError::JournalNotReplayed { path: device.into(), file_system }
+            }
             errno => LinuxError::Mount {
                 what: format!("{file_system} from {}", device.display()),
                 target: target.clone(),
                 source: errno.into(),
+                said: kernel_log.map(|log| log.about(device)).unwrap_or_default(),
             },
         })?;
         Ok(Self { target, mounted: true })
@@ -202,6 +204,22 @@ impl Drop for FsMount {
     }
 }
 
+/// The driver's own options.
+fn mount_data(file_system: FileSystem, options: FsMountOptions) -> String {
+    let mut data = String::from(match (file_system, options.journal) {
+        (FileSystem::Ext4, JournalUse::Clean | JournalUse::Ignore) => "noload",
+        (FileSystem::Xfs, JournalUse::Clean | JournalUse::Replay) => "nouuid",
+        (FileSystem::Xfs, JournalUse::Ignore) => "norecovery,nouuid",
+        (FileSystem::Btrfs, JournalUse::Ignore) => "rescue=nologreplay",
+        _ => "",
+    });
+    if let (FileSystem::Ext4, Some(blocks)) = (file_system, options.inode_readahead_blocks) {
+        let comma = if data.is_empty() { "" } else { "," };
+        data.push_str(&format!("{comma}inode_readahead_blks={blocks}"));
+    }
+    data
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -209,17 +227,26 @@ mod tests {
     fn detect(offset: u64, magic: &[u8]) -> Result<FileSystem, LinuxError> {
         let file = tempfile::NamedTempFile::new().unwrap();
         file.as_file().write_all_at(magic, offset).unwrap();
+        file.as_file().set_len(file.as_file().metadata().unwrap().len().max(0x1_1000)).unwrap();
         FileSystem::detect(file.path())
     }
 
     #[test]
-    fn magics_are_recognised_in_files_that_end_right_there() {
-        for (file_system, offset, magic) in MAGICS {
+    fn what_the_kernel_mounts_is_told_from_what_it_does_not() {
+        for (file_system, offset, magic) in [
+            (FileSystem::Iso9660, 0x8001, &b"CD001"[..]),
+            (FileSystem::Ext4, 0x438, &[0x53, 0xef]),
+            (FileSystem::Squashfs, 0, b"hsqs"),
+            (FileSystem::Erofs, 1024, &[0xe2, 0xe1, 0xf5, 0xe0]),
+            (FileSystem::Xfs, 0, b"XFSB"),
+            (FileSystem::Btrfs, 0x1_0040, b"_BHRfS_M"),
+        ] {
             assert_eq!(detect(offset, magic).unwrap(), file_system);
         }
-        assert!(matches!(detect(0, b""), Err(LinuxError::FileSystemUnknown { .. })));
         assert!(matches!(detect(0, &[7; 5000]), Err(LinuxError::FileSystemUnknown { .. })));
-        assert!(matches!(detect(510, &[0x55, 0xaa]), Err(LinuxError::Partitioned { table: "MBR", .. })));
-        assert!(matches!(detect(512, b"EFI PART"), Err(LinuxError::Partitioned { table: "GPT", .. })));
+        for (magic, word) in [(&b"LUKS\xba\xbe\0\x01"[..], "cryptsetup"), (b"LABELONE", "vgchange")] {
+            let error = detect(if word == "vgchange" { 512 } else { 0 }, magic).unwrap_err();
+            assert!(error.to_string().contains(word), "{error}");
+        }
     }
 }

@@ -18,6 +18,7 @@ use rustix::mount::UnmountFlags;
 use rustix::process::{Pid, PidfdFlags, Signal};
 
 use crate::LinuxError;
+use crate::Volume;
 use crate::fsmount::FileSystem;
 use crate::mounts::{self, MountTable, Unmounted};
 
@@ -39,16 +40,18 @@ pub struct Fuse2fs {
 }
 
 impl Fuse2fs {
-    /// Mounts the `file_system` in `disk` at `target`; the kernel reads `read_ahead_kib` ahead in its files.
+    /// Mounts the file system of `volume` in `disk` at `target`; the kernel reads `read_ahead_kib` ahead in
+    /// its files.
     ///
     /// # Errors
     /// It is no ext4, the program is not installed, or it refused, or the mount point cannot be used.
     pub fn mount(
         disk: &Path,
-        file_system: FileSystem,
+        volume: &Volume,
         target: &Path,
         read_ahead_kib: u32,
     ) -> Result<Self, LinuxError> {
+        let file_system = volume.file_system;
         if file_system != FileSystem::Ext4 {
             return Err(LinuxError::OnlyExt4 { file_system });
         }
@@ -56,9 +59,13 @@ impl Fuse2fs {
         // `no_default_opts`: by default it has the kernel ask for the attributes at every look. In the
         // user namespace there is one user and one group: a file of any other could not be written,
         // nor a directory be written in, so all are this one's.
+        let offset = match volume.range.offset {
+            0 => String::new(),
+            offset => format!(",offset={offset}"),
+        };
         let options = format!(
             "ro,norecovery,nosuid,nodev,no_default_opts,kernel_cache,use_ino,default_permissions,\
-             uid=0,gid=0,attr_timeout={CACHE_S},entry_timeout={CACHE_S},subtype=ext4"
+             uid=0,gid=0,attr_timeout={CACHE_S},entry_timeout={CACHE_S},subtype=ext4{offset}"
         );
         let read_ahead = format!("{options},max_readahead={}", read_ahead_kib << 10);
         match Self::mount_with(disk, &target, &read_ahead) {

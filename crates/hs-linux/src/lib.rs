@@ -17,6 +17,8 @@ mod file_handle;
 pub mod fsmount;
 pub mod fuse2fs;
 mod fuse_queue;
+mod in_use;
+mod kernel_log;
 pub mod loopdev;
 mod memory;
 pub mod mounts;
@@ -25,6 +27,7 @@ pub mod rootenv;
 mod socket_file;
 pub mod sockets;
 pub mod userfault;
+mod volume;
 
 pub use allocator::{allocate_kindly, give_back, use_small_pages};
 pub use cached_pages::count_cached;
@@ -32,6 +35,8 @@ pub use descriptors::{leave_descriptors, with_one_descriptor, without_descriptor
 pub use error::LinuxError;
 pub use file_handle::open_by_inode;
 pub use fuse_queue::clone_fuse_queue;
+pub use in_use::{MountedForWriting, mounted_for_writing};
 pub use memory::{MemoryProbe, anonymous_bytes};
 pub use own_mounts::OwnMounts;
 pub use socket_file::SocketFile;
+pub use volume::Volume;

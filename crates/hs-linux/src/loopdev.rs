@@ -11,6 +11,7 @@ use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd};
 use std::os::unix::ffi::OsStrExt;
 use std::path::{Path, PathBuf};
 
+use hs_units::ByteRange;
 use rustix::fs::{Mode, OFlags};
 use rustix::io::Errno;
 
@@ -95,13 +96,16 @@ pub struct LoopOptions {
     pub direct_io: bool,
     /// Refuse writes.
     pub read_only: bool,
-    /// Logical sector size in bytes: 512, or 4096 (fewer, larger requests, but no ISO 9660).
+    /// Logical sector size in bytes: 512, or 4096 (fewer, larger requests, but no file system whose blocks
+    /// are smaller).
     pub sector_bytes: u32,
+    /// The part of the file that is the device; all of it when not given.
+    pub part: Option<ByteRange>,
 }
 
 impl Default for LoopOptions {
     fn default() -> Self {
-        Self { direct_io: true, read_only: true, sector_bytes: 512 }
+        Self { direct_io: true, read_only: true, sector_bytes: 512, part: None }
     }
 }
 
@@ -235,6 +239,9 @@ fn free_device(control: &OwnedFd) -> Result<i32, Errno> {
 
 fn configure(device: &OwnedFd, backing: &OwnedFd, file: &Path, options: LoopOptions) -> Result<(), Errno> {
     let mut info = LoopInfo { flags: LO_FLAGS_AUTOCLEAR, ..LoopInfo::EMPTY };
+    if let Some(part) = options.part {
+        (info.offset, info.size_limit) = (part.offset, part.len);
+    }
     if options.read_only {
         info.flags |= LO_FLAGS_READ_ONLY;
     }

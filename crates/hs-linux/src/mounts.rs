@@ -4,6 +4,7 @@ use std::ffi::OsString;
 use std::fs;
 use std::io::{self, Read, Seek};
 use std::os::unix::ffi::{OsStrExt, OsStringExt};
+use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
@@ -31,6 +32,8 @@ pub struct MountEntry {
     pub kind: String,
     /// What it was mounted from: a device, a file, or a word.
     pub source: PathBuf,
+    /// Whether the file system may be written to, by any of its mounts.
+    pub is_writable: bool,
 }
 
 /// This process's table of mounts, and notification of its changes. Paths in it are bytes: a mount whose name
@@ -131,7 +134,7 @@ pub fn clear_dead(dir: &Path, fs: Option<&Path>) -> Result<bool, LinuxError> {
     }
     if let Some(fs) = fs {
         let fs = absolute(fs)?;
-        if mounted_at(&fs)?.is_some_and(|entry| reads_from(&entry, &dir)) {
+        if mounted_at(&fs)?.is_some_and(|entry| loop_device_in(&entry, &dir).is_some()) {
             detach(&fs)?;
         }
     }
@@ -162,14 +165,22 @@ fn absolute(path: &Path) -> Result<PathBuf, LinuxError> {
 /// When the table of mounts cannot be read, or nothing can be found out about the folder of `target`.
 pub fn mounted_from(dir: &Path, target: &Path) -> Result<Option<(u32, PathBuf)>, LinuxError> {
     let target = absolute(target)?;
-    let entry = mounted_at(&target)?.filter(|entry| reads_from(entry, dir));
-    Ok(entry.map(|entry| (entry.minor, target)))
+    let number = mounted_at(&target)?.and_then(|entry| loop_device_in(&entry, dir));
+    Ok(number.map(|number| (number, target)))
 }
 
-/// Whether `entry` lies on a loop device that reads a file in `dir`.
-fn reads_from(entry: &MountEntry, dir: &Path) -> bool {
-    let file = format!("/sys/dev/block/{}:{}/loop/backing_file", entry.major, entry.minor);
-    fs::read(file).is_ok_and(|file| Path::new(std::ffi::OsStr::from_bytes(&file)).starts_with(dir))
+/// The number of the loop device that `entry` lies on, if it reads a file in `dir`.
+fn loop_device_in(entry: &MountEntry, dir: &Path) -> Option<u32> {
+    let (major, minor) = match entry.major {
+        // Btrfs has numbers of its own; where it lies is its source.
+        0 => {
+            let device = fs::metadata(&entry.source).ok()?.rdev();
+            (rustix::fs::major(device), rustix::fs::minor(device))
+        }
+        major => (major, entry.minor),
+    };
+    let file = fs::read(format!("/sys/dev/block/{major}:{minor}/loop/backing_file")).ok()?;
+    Path::new(std::ffi::OsStr::from_bytes(&file)).starts_with(dir).then_some(minor)
 }
 
 fn detach(target: &Path) -> Result<(), LinuxError> {
@@ -213,12 +224,14 @@ fn parse_entry(line: &[u8]) -> Option<MountEntry> {
     let target = unescape(fields.nth(1)?);
     let mut fields = fields.skip_while(|&field| field != b"-").skip(1);
     let (kind, source) = (fields.next()?, unescape(fields.next()?));
+    let options = fields.next().unwrap_or_default();
     Some(MountEntry {
         major: major.parse().ok()?,
         minor: minor.parse().ok()?,
         target: PathBuf::from(OsString::from_vec(target)),
         kind: String::from_utf8_lossy(kind).into_owned(),
         source: PathBuf::from(OsString::from_vec(source)),
+        is_writable: options.split(|&byte| byte == b',').any(|option| option == b"rw"),
     })
 }
 
@@ -274,7 +287,8 @@ mod tests {
         assert_eq!((&*entry.kind, &*entry.source), ("fuse.headstart", Path::new("none")));
         let entry = parse_entry(b"99 28 0:53 / /\xff ro shared:5 - erofs /srv/a\\040b.img ro").unwrap();
         assert_eq!(entry.target.as_os_str().as_bytes(), b"/\xff");
-        assert_eq!(entry.source, Path::new("/srv/a b.img"));
+        assert_eq!((entry.source.as_path(), entry.is_writable), (Path::new("/srv/a b.img"), false));
+        assert!(parse_entry(b"1 2 7:0 / /m ro - ext4 /dev/loop0 rw,x").unwrap().is_writable);
         assert_eq!(parse_entry(b""), None);
         assert_eq!(parse_entry(b"1 2 x:y / / rw - ext4 a b"), None);
     }

@@ -38,6 +38,7 @@ Words of the kernel's command line (docs/LIVE.md):
                              program at the other end of a serial line (/dev/ttyS1)
   headstart.record-for=SECONDS   for so long [60]
   headstart.record-read-ahead    with what the kernel reads ahead
+  headstart.ignore-journal   do not replay the journal of a root that was not unmounted before it was copied
   headstart.verify           check every byte of the image, and do not start from it
 
 Exit codes: 0 mounted, 1 failed, 3 the image was checked and is right.

@@ -124,6 +124,8 @@ pub fn run(arguments: &[OsString]) -> anyhow::Result<i32> {
         image: ImageSource::parse(image.as_ref(), &remote(&words))?,
         dir: private_root::DISK.into(),
         fs: Some(private_root::FS.into()),
+        partition: None,
+        ignore_journal: words.ignore_journal,
         foreground: flags.foreground,
         prefetch: Some(if recording.is_some() { PrefetchMode::Off } else { words.prefetch }),
         limits: limits(budget.prefetch),

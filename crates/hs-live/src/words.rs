@@ -164,6 +164,8 @@ pub struct Words {
     pub record_for: Duration,
     /// With what the kernel reads ahead.
     pub record_read_ahead: bool,
+    /// The root's journal may be one that was not replayed.
+    pub ignore_journal: bool,
     /// Check the image instead of starting from it.
     pub verify: bool,
     /// Words that begin as ours and are none.
@@ -214,6 +216,7 @@ impl Words {
             record: None,
             record_for: USUAL_RECORDING,
             record_read_ahead: false,
+            ignore_journal: false,
             verify: false,
             unknown: Vec::new(),
         };
@@ -251,6 +254,7 @@ impl Words {
             }
             "record-for" => self.record_for = seconds(value).ok_or_else(|| wrong(NO_SECONDS.to_owned()))?,
             "record-read-ahead" => self.record_read_ahead = true,
+            "ignore-journal" => self.ignore_journal = true,
             "insecure" => self.insecure = true,
             "verify" => self.verify = true,
             _ => self.unknown.push(word.to_owned()),
@@ -313,11 +317,11 @@ mod tests {
             "root=headstart:LABEL=A headstart.budget=64M headstart.min-date=2026-11-22 headstart.wait=5 \
              headstart.read-timeout=7 \
              headstart.overlay=LABEL=KEEP headstart.prefetch=off headstart.image=/x.hsi headstart.insecure \
-             headstart.verify headstart.record=LABEL=KEEP headstart.record-for=9 headstart.colour=red head.start=1",
+             headstart.verify headstart.ignore-journal headstart.record=LABEL=KEEP headstart.record-for=9 headstart.colour=red head.start=1",
         )
         .expect("words");
         assert_eq!(words.budget, Some(ByteSize(64 << 20)));
-        assert!(words.min_date.is_some() && words.insecure && words.verify);
+        assert!(words.min_date.is_some() && words.insecure && words.verify && words.ignore_journal);
         assert_eq!((words.wait, words.prefetch), (Duration::from_secs(5), PrefetchMode::Off));
         assert_eq!(words.read_timeout, Duration::from_secs(7));
         assert_eq!(words.record, Some(RecordPlace::Device(DeviceName::Label("KEEP".to_owned()))));

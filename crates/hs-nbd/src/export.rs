@@ -51,7 +51,7 @@ impl From<Arc<ServedDisk>> for ExportedDisk {
 impl ExportedDisk {
     fn bytes(&self) -> u64 {
         match self {
-            Self::Image(disk) => disk.image().disk_bytes(),
+            Self::Image(disk) => disk.image().exact_bytes(),
             Self::File(file) => file.len(),
         }
     }

@@ -30,7 +30,7 @@ pub use client::{address_key, errno, user_key};
 pub use config::{Prefetching, ServeConfig};
 pub use file_disk::{FileDisk, FileReads};
 pub use hs_disk::{CacheSizing, ONE_READERS_CACHE_BYTES, ReadOptions, ServedDisk};
-pub use mounted_fs::{FsDriver, MountFsOptions, MountedFs};
+pub use mounted_fs::{FsDriver, MountFsOptions, MountedFs, ShownDisk};
 pub use record::Recorder;
 pub use shares::Shares;
 pub use slots::{Occupant, PROGRESS_BYTES, Slot, SlotLimits, Slots, Standing};

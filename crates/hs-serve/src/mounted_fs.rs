@@ -9,11 +9,11 @@ use std::sync::Arc;
 use std::time::Instant;
 
 use hs_disk::{ReadLimit, ServedDisk};
-use hs_linux::LinuxError;
-use hs_linux::fsmount::{FileSystem, FsMount, FsMountOptions};
+use hs_linux::fsmount::{FileSystem, FsMount, FsMountOptions, JournalUse};
 use hs_linux::fuse2fs::Fuse2fs;
 use hs_linux::loopdev::{LoopDevice, LoopOptions};
 use hs_linux::mounts;
+use hs_linux::{LinuxError, Volume};
 
 use crate::Warmer;
 
@@ -39,7 +39,7 @@ impl FsDriver {
 }
 
 /// How the file system in a disk is mounted.
-#[derive(Clone, Copy, Debug)]
+#[derive(Clone, Debug)]
 pub struct MountFsOptions {
     /// The driver of the file system. What follows about loop devices and ext4 is for the kernel, as is
     /// `warm`. The read-ahead is for both; `fuse2fs` never trusts the image.
@@ -62,6 +62,11 @@ pub struct MountFsOptions {
     pub calls_apart: bool,
     /// Honour set-user-id programs and device nodes.
     pub trusted: bool,
+    /// The partition that is mounted, by number, label, UUID or type; the whole disk when not given. Caches
+    /// of a partition are not warmed: the image's hints count from the start of the disk.
+    pub partition: Option<Arc<str>>,
+    /// Mount a file system whose journal was not replayed, as it was before those changes.
+    pub ignore_journal: bool,
 }
 
 impl Default for MountFsOptions {
@@ -75,15 +80,29 @@ impl Default for MountFsOptions {
             warm: true,
             calls_apart: false,
             trusted: false,
+            partition: None,
+            ignore_journal: false,
         }
     }
+}
+
+/// A disk that a front end shows as a file.
+pub trait ShownDisk {
+    /// The file.
+    fn file(&self) -> PathBuf;
+
+    /// The same disk as a file that takes writes, which stay in memory: the kernel replays journals there.
+    ///
+    /// # Errors
+    /// There can be none.
+    fn writable_file(&self) -> Result<PathBuf, LinuxError>;
 }
 
 /// A file system mounted from a disk file, taken down in the right order when dropped.
 pub struct MountedFs {
     warmer: Option<Warmer>,
     mount: Mount,
-    file_system: FileSystem,
+    volume: Volume,
 }
 
 /// The fields are dropped in order: the mount goes before the device that it reads.
@@ -93,51 +112,108 @@ enum Mount {
 }
 
 impl MountedFs {
-    /// Mounts the `file_system` in `file` at `target`: from a loop device, or with `fuse2fs`.
+    /// Mounts the file system in the disk `shown`, which has so many bytes and which `read_at` reads, at
+    /// `target`: from a loop device, or with `fuse2fs`. `name` is the disk's name in errors.
     ///
     /// # Errors
-    /// Not root, no loop device, or a disk that the driver refuses; `fuse2fs` is missing, or the disk is
-    /// none for it.
+    /// Not root, no loop device, no file system, or one that the driver refuses; `fuse2fs` is missing, or the
+    /// disk is none for it, or its journal was not replayed.
     pub fn mount(
-        file: &Path,
-        file_system: FileSystem,
+        (name, bytes): (&Path, u64),
+        read_at: impl FnMut(u64, &mut [u8]) -> io::Result<()>,
+        shown: &dyn ShownDisk,
         target: &Path,
         options: &MountFsOptions,
     ) -> Result<Self, LinuxError> {
+        let volume = Volume::find(name, bytes, options.partition.as_deref(), read_at)?;
+        Self::mount_volume(name, volume, shown, target, options)
+    }
+
+    fn mount_volume(
+        name: &Path,
+        volume: Volume,
+        shown: &dyn ShownDisk,
+        target: &Path,
+        options: &MountFsOptions,
+    ) -> Result<Self, LinuxError> {
+        let needs_replay = volume.journal == hs_volumes::Journal::NeedsReplay && !options.ignore_journal;
         if options.driver == FsDriver::Fuse2fs {
-            let mount = Fuse2fs::mount(file, file_system, target, options.read_ahead_kib)?;
-            let mount = Mount::Fuse2fs(mount);
-            return Ok(Self { warmer: None, mount, file_system });
+            if needs_replay {
+                return Err(LinuxError::JournalNotReplayed {
+                    path: name.into(),
+                    file_system: volume.file_system,
+                });
+            }
+            let mount = Fuse2fs::mount(&shown.file(), &volume, target, options.read_ahead_kib)?;
+            return Ok(Self { warmer: None, mount: Mount::Fuse2fs(mount), volume });
         }
-        let sector_bytes = if file_system == FileSystem::Iso9660 { 512 } else { 4096 };
-        let device = LoopDevice::attach(
-            file,
-            LoopOptions { direct_io: options.direct_io, sector_bytes, ..LoopOptions::default() },
-        )?;
+        let journal = match (needs_replay, options.ignore_journal) {
+            (true, _) => JournalUse::Replay,
+            (false, true) => JournalUse::Ignore,
+            (false, false) => JournalUse::Clean,
+        };
+        let mounted = Self::mount_from_loop(volume, journal, shown, target, options);
+        let (mounted, is_replayed) = match mounted {
+            // Not every log could be examined; the kernel has now done it.
+            Err(LinuxError::JournalNotReplayed { .. }) => {
+                (Self::mount_from_loop(volume, JournalUse::Replay, shown, target, options), true)
+            }
+            mounted => (mounted, needs_replay),
+        };
+        if is_replayed && mounted.is_ok() {
+            log::warn!(
+                "the {} in {} was not unmounted before it was copied: its journal was replayed in memory, as it is \
+                 at each mount. An image of a clean copy needs none of that",
+                volume.file_system,
+                name.display()
+            );
+        }
+        mounted
+    }
+
+    fn mount_from_loop(
+        volume: Volume,
+        journal: JournalUse,
+        shown: &dyn ShownDisk,
+        target: &Path,
+        options: &MountFsOptions,
+    ) -> Result<Self, LinuxError> {
+        let replays = journal == JournalUse::Replay;
+        let file = if replays { shown.writable_file()? } else { shown.file() };
+        let loop_options = LoopOptions {
+            // What is replayed lies in memory already.
+            direct_io: options.direct_io || replays,
+            read_only: !replays,
+            sector_bytes: volume.sector_bytes,
+            part: volume.is_partition.then_some(volume.range),
+        };
+        let device = LoopDevice::attach(&file, loop_options)?;
         device.set_read_ahead(options.read_ahead_kib)?;
         let mount_options = FsMountOptions {
             inode_readahead_blocks: options.inode_readahead_blocks,
             allow_suid: options.trusted,
             allow_devices: options.trusted,
+            journal,
         };
-        let mount = FsMount::mount(device.path(), file_system, target, mount_options)?;
-        Ok(Self { warmer: None, mount: Mount::Kernel { mount, device }, file_system })
+        let mount = FsMount::mount(device.path(), volume.file_system, target, mount_options)
+            .map_err(|error| volume.explain(error))?;
+        Ok(Self { warmer: None, mount: Mount::Kernel { mount, device }, volume })
     }
 
-    /// Mounts the file system in `disk`, which is shown as `file`, at `target`. Begins to warm its caches
-    /// from the prefetch, where that is asked for: see [`MountedFs::wait_until_warming_leads`].
+    /// Mounts the file system in `disk`, which is `shown`, at `target`. Begins to warm its caches from the
+    /// prefetch, where that is asked for: see [`MountedFs::wait_until_warming_leads`].
     ///
     /// # Errors
-    /// As [`MountedFs::mount`], and when there is no file system that the kernel knows.
+    /// As [`MountedFs::mount`].
     pub fn mount_disk(
         disk: &Arc<ServedDisk>,
-        file: &Path,
+        shown: &dyn ShownDisk,
         target: &Path,
         options: &MountFsOptions,
     ) -> Result<Self, LinuxError> {
-        let file_system = detect(disk)?;
+        let volume = volume_of(disk, options)?;
         let limited = MountReads::limit(disk);
-        let mounted = Self::mount(file, file_system, target, options)?;
+        let mounted = Self::mount_volume(Path::new(disk.image().name()), volume, shown, target, options)?;
         drop(limited);
         mounted.warmed(disk, options)
     }
@@ -154,9 +230,9 @@ impl MountedFs {
         options: &MountFsOptions,
     ) -> Result<Option<Self>, LinuxError> {
         let Some((number, target)) = mounts::mounted_from(directory, target)? else { return Ok(None) };
-        let (device, file_system) = (LoopDevice::adopt(number)?, detect(disk)?);
+        let (device, volume) = (LoopDevice::adopt(number)?, volume_of(disk, options)?);
         let mount = Mount::Kernel { mount: FsMount::adopt(target), device };
-        Self { warmer: None, mount, file_system }.warmed(disk, options).map(Some)
+        Self { warmer: None, mount, volume }.warmed(disk, options).map(Some)
     }
 
     /// Begins to warm its caches, if that is asked for and the image has hints.
@@ -164,7 +240,8 @@ impl MountedFs {
         let hinted = disk.image().hints().next().is_some();
         if options.warm
             && hinted
-            && self.file_system == FileSystem::Ext4
+            && self.volume.file_system == FileSystem::Ext4
+            && !self.volume.is_partition
             && let Some(device) = self.device()
         {
             let (device, target) = (device.path().to_owned(), self.target());
@@ -195,7 +272,7 @@ impl MountedFs {
     /// The file system that is mounted.
     #[must_use]
     pub const fn file_system(&self) -> FileSystem {
-        self.file_system
+        self.volume.file_system
     }
 
     /// Waits until the pages that a start needs first are being fetched. A program that reads earlier touches
@@ -213,16 +290,11 @@ impl MountedFs {
     }
 }
 
-/// The file system in a disk.
-fn detect(disk: &ServedDisk) -> Result<FileSystem, LinuxError> {
-    let read_at = |offset: u64, bytes: &mut [u8]| {
-        let end = offset + bytes.len() as u64;
-        if end > disk.image().disk_bytes() {
-            return Err(io::ErrorKind::UnexpectedEof.into());
-        }
-        disk.read_at(offset, bytes).map_err(io::Error::other)
-    };
-    FileSystem::detect_with(Path::new(disk.image().name()), read_at)
+/// The file system in a disk that is meant.
+fn volume_of(disk: &ServedDisk, options: &MountFsOptions) -> Result<Volume, LinuxError> {
+    let image = disk.image();
+    let read_at = |offset: u64, bytes: &mut [u8]| disk.read_at(offset, bytes).map_err(io::Error::other);
+    Volume::find(Path::new(image.name()), image.exact_bytes(), options.partition.as_deref(), read_at)
 }
 
 /// While a file system is being mounted, reads of its disk have a shorter time limit. No signal ends

@@ -38,7 +38,6 @@ use hs_guest::first_program::FirstProgram;
 use hs_guest::qemu::Drive;
 use hs_guest::uml::{self, Uml};
 use hs_guest::{Guest, GuestError, Launch, jail, network, uml_trial};
-use hs_image::ImageError;
 use hs_linux::fsmount::FileSystem;
 use hs_serve::FileAccess;
 use hs_serve::{ServeConfig, ServedDisk};
@@ -542,12 +541,8 @@ impl ShownDisk {
         }
         let image = spec.disk.image();
         let disk = self.image().context("a raw disk lies in a file")?;
-        let file_system = FileSystem::detect_with(&image.word(), |offset, bytes| {
-            disk.read_at(offset, bytes).map_err(|error| match error {
-                ImageError::OutsideDisk { .. } => io::ErrorKind::UnexpectedEof.into(),
-                error => io::Error::other(error),
-            })
-        })?;
+        let read_at = |offset: u64, bytes: &mut [u8]| disk.read_at(offset, bytes).map_err(io::Error::other);
+        let file_system = FileSystem::detect_with(&image.word(), disk.image().exact_bytes(), read_at)?;
         spec.vmm.check_boots(file_system, &image)?;
         Ok(file_system)
     }

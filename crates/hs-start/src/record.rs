@@ -48,7 +48,14 @@ pub fn start(mut spec: Start, read_ahead: ReadAhead) -> anyhow::Result<(Profile,
     let image = open_image(&location)?;
     let mut profile = profile_of(&spec, &started, recorded_reads(&recorder), read_ahead, &image)?;
     profile.files = match spec.mount.driver {
-        FsDriver::Kernel => files(&location, &profile)
+        FsDriver::Kernel if spec.mount.partition.is_some() => {
+            log::warn!(
+                "which files were read is not recorded of a partition: images optimised by this profile are \
+                 prefetched, but warm no caches; an image of the partition alone does (`build --partition`)"
+            );
+            Vec::new()
+        }
+        FsDriver::Kernel => files(&location, &profile, spec.mount.ignore_journal)
             .inspect_err(|error| log::warn!("which files were read is not known: {error:#}"))
             .unwrap_or_default(),
         FsDriver::Fuse2fs => {
@@ -283,7 +290,7 @@ pub fn digests(image: &Image, profile: &Profile) -> anyhow::Result<Vec<BlockDige
 }
 
 /// Mounts the image once more, from its real medium, and asks the file system where its files lie.
-fn files(image: &ImageSource, profile: &Profile) -> anyhow::Result<Vec<FileUse>> {
+fn files(image: &ImageSource, profile: &Profile, ignore_journal: bool) -> anyhow::Result<Vec<FileUse>> {
     let work = Workdir::new(&places_here(image))?;
     let on_medium = medium::open(image, &Medium::None, &Damage::default())?;
     let mut config = ServeConfig { prefetching: Prefetching::Off, ..ServeConfig::default() };
@@ -294,7 +301,7 @@ fn files(image: &ImageSource, profile: &Profile) -> anyhow::Result<Vec<FileUse>>
     let served = ServedImage::start(on_medium.store, &work.folder("disk")?, &config, None)?;
     let mut guard = Guard::start();
     served.session().abort().iter().for_each(|abort| guard.watch(abort));
-    let options = MountFsOptions { warm: false, ..MountFsOptions::default() };
+    let options = MountFsOptions { warm: false, ignore_journal, ..MountFsOptions::default() };
     let mounted = served.mount_fs(&work.folder("fs")?, &options)?;
     Ok(hs_observe::block_files::map(&mounted.target(), &profile.block_set())?)
 }

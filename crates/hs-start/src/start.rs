@@ -3,7 +3,7 @@
 use std::cell::OnceCell;
 use std::ffi::OsString;
 use std::io::Write;
-use std::path::{Path, PathBuf};
+use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
@@ -14,7 +14,6 @@ use hs_engine::queue::QueueConfig;
 use hs_engine::{LateRule, PrefetchRate};
 use hs_fuse::Session;
 use hs_fuse::{ServedFile, ServedImage};
-use hs_linux::fsmount::FileSystem;
 use hs_linux::rootenv::{Child, Confinement, Exit, RootEnv, RootOptions, SpawnOptions, Stream};
 use hs_observe::{Observation, ObservedUsage};
 use hs_serve::FileAccess;
@@ -434,12 +433,7 @@ fn mount(spec: &Start, on_medium: Option<&OnMedium>) -> anyhow::Result<Mounted> 
                 ServedFile::start(Arc::clone(&on_medium.store), &disk, "disk.img", FileAccess::default())?;
             served.session().abort().iter().for_each(|abort| guard.watch(abort));
             let target = work.folder("fs")?;
-            let file = disk.join("disk.img");
-            let store = &on_medium.store;
-            let detect =
-                |offset: u64, bytes: &mut [u8]| store.read_at(offset, bytes).map_err(std::io::Error::other);
-            let file_system = FileSystem::detect_with(Path::new(store.name()), detect)?;
-            let fs = MountedFs::mount(&file, file_system, &target, &spec.mount)?;
+            let fs = served.mount_fs(&target, &spec.mount)?;
             (ShownDisk::File(served), Some(fs), target)
         }
         (Disk::Directory { path }, _) => (ShownDisk::Nothing, None, path.clone()),

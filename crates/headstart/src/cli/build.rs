@@ -37,6 +37,14 @@ pub(crate) struct Build {
     /// Take the file as a raw disk whatever it contains.
     #[arg(long, hide_short_help = true)]
     pub raw: bool,
+    /// Only this partition of the disk, which the image's disk then is: its number, its label or UUID or that
+    /// of its file system, or its type (esp, root, 0x83).
+    #[arg(long, value_name = "PARTITION")]
+    pub partition: Option<String>,
+    /// Also build from a disk that is mounted for writing. Its file system changes while it is read, so the
+    /// image may hold a state that never was.
+    #[arg(long, hide_short_help = true)]
+    pub mounted: bool,
     /// Free space in the file system that is made of a directory.
     #[arg(long, value_name = "SIZE", default_value = "0")]
     pub free: ByteSize,

@@ -13,6 +13,7 @@ use super::insecure::InsecureFlag;
 use super::live_page::LivePageFlag;
 use super::prefetch::PrefetchFlags;
 use super::serving::Serving;
+use super::volume::VolumeFlags;
 
 /// Flags of `headstart mount`.
 #[derive(Debug, Args)]
@@ -24,6 +25,8 @@ pub(crate) struct Mount {
     /// Also mount the disk's file system here: read-only, nosuid, nodev.
     #[arg(long, value_name = "DIR2")]
     pub fs: Option<PathBuf>,
+    #[command(flatten)]
+    pub volume: VolumeFlags,
     /// Stay in the foreground until umount, Ctrl-C or SIGTERM.
     #[arg(short, long)]
     pub foreground: bool,

@@ -15,6 +15,7 @@ use super::insecure::InsecureFlag;
 use super::learn::LearnFlags;
 use super::prefetch::PrefetchFlags;
 use super::seconds;
+use super::volume::VolumeFlags;
 
 /// The medium and the caches of a start.
 #[derive(Clone, Debug, Args)]
@@ -38,6 +39,8 @@ pub(crate) struct StartFlags {
     /// Trust the image: allow set-user-id programs and device nodes.
     #[arg(long, help_heading = "Containment")]
     pub trusted: bool,
+    #[command(flatten)]
+    pub volume: VolumeFlags,
     #[command(flatten)]
     pub contain: ContainFlags,
     #[command(flatten)]

@@ -13,7 +13,7 @@ use serde::Serialize;
 
 use super::optimize::Placed;
 use super::sign::sign_output;
-use super::source::{check_there, refuse_no_disk, say_of_squashfs};
+use super::source::{check_there, refuse_mounted, refuse_no_disk, say_of_squashfs, warn_of_journal};
 use crate::cli::Build;
 use hs_output::show::{self, Bar};
 use hs_start::fit::{Fitted, check_fit, fit};
@@ -47,6 +47,7 @@ struct Built {
 /// Builds an image.
 pub(crate) fn run(args: &Build, quiet: bool) -> anyhow::Result<()> {
     check_there(&args.source)?;
+    refuse_mounted(&args.source, args.mounted)?;
     let heads = read_profile_heads(&args.profiles)?;
     let bar = Bar::new(quiet);
     let options = SourceOptions {
@@ -55,10 +56,15 @@ pub(crate) fn run(args: &Build, quiet: bool) -> anyhow::Result<()> {
         ..SourceOptions::default()
     };
     let source = Source::open(&args.source, &options, &|progress| progress::of_source(&bar, progress))?;
-    refuse_no_disk(&source, &args.source, args.raw)?;
+    let source = match &args.partition {
+        Some(word) => source.partition(&args.source, word)?,
+        None => source,
+    };
+    refuse_no_disk(&source, &args.source, args.raw || args.partition.is_some())?;
     if !quiet {
         say_of_squashfs(&source, &args.source);
     }
+    warn_of_journal(&source, &args.source)?;
     check_fit(&args.profiles, &heads, source.bytes(), args.use_of.min_match)?;
     let profiles = read_profiles(&args.profiles)?;
     let mut build = BuildOptions { window_bytes: args.window.0, ..BuildOptions::default() };
@@ -125,7 +131,7 @@ pub(crate) fn print(
     let (hot, placement) = hot.map_or((None, None), |(hot, placed)| (Some(hot), placed));
     let built = Built {
         image: image.display().to_string(),
-        disk_bytes: cold.disk_bytes,
+        disk_bytes: cold.exact_bytes,
         image_bytes: hot.map_or(cold.image_bytes, |hot| hot.image_bytes),
         chunks: cold.chunks,
         zero_windows: cold.zero_windows,

@@ -60,7 +60,7 @@ pub(crate) fn run(args: &Export, quiet: bool) -> anyhow::Result<()> {
     ));
     if report.shown_bytes != report.disk_bytes {
         let zeros = report.shown_bytes - report.disk_bytes;
-        log::info!("a cloop file holds whole blocks: {zeros} bytes of zeros follow the disk");
+        log::info!("a {name} file holds whole blocks: {zeros} bytes of zeros follow the disk");
     }
     Ok(())
 }

@@ -108,7 +108,7 @@ fn image(image: &ImageSource, json: bool) -> anyhow::Result<()> {
         ("kind", json!("image")),
         ("format_version", json!(hs_format::limits::VERSION)),
         ("image_bytes", json!(superblock.image_bytes)),
-        ("logical_bytes", json!(superblock.disk_bytes)),
+        ("logical_bytes", json!(superblock.exact_bytes())),
         ("window_bytes", json!(image.window_bytes())),
         ("cold_bytes", json!(superblock.cold.range.len)),
         ("cold_chunks", json!(superblock.cold.distinct_chunks)),

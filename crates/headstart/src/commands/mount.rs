@@ -8,11 +8,18 @@ use crate::cli::Mount;
 
 /// Shows an image's disk until it is unmounted; gives the exit code. `arguments` are those of the program.
 pub(crate) fn run(args: &Mount, arguments: &[OsString], quiet: bool) -> anyhow::Result<i32> {
+    if args.fs.is_none() && (args.volume.partition.is_some() || args.volume.ignore_journal) {
+        anyhow::bail!(
+            "--partition and --ignore-journal are for the file system that --fs mounts; disk.img is the whole disk"
+        );
+    }
     let mount = mount::Mount {
         // Without --fs this machine does not mount the disk; only programs that open the file read it.
         image: if args.fs.is_some() { args.insecure.apply(&args.image) } else { args.image.value() },
         dir: args.dir.clone(),
         fs: args.fs.clone(),
+        partition: args.volume.partition.as_deref().map(Into::into),
+        ignore_journal: args.volume.ignore_journal,
         foreground: args.foreground,
         prefetch: args.prefetch.prefetch,
         limits: *args.prefetch.limits,

@@ -136,6 +136,8 @@ pub(crate) fn mount_options(flags: &StartFlags) -> MountFsOptions {
             .read_ahead
             .unwrap_or(MountFsOptions::default().hot_fuse2fs_read_ahead_kib),
         trusted: flags.trusted,
+        partition: flags.volume.partition.as_deref().map(Into::into),
+        ignore_journal: flags.volume.ignore_journal,
         ..MountFsOptions::default()
     }
 }

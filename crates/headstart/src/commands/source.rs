@@ -5,6 +5,8 @@ use std::path::Path;
 use anyhow::bail;
 use hs_build::source::{Source, SourceKind};
 use hs_format::{DiskContent, FileKind};
+use hs_linux::MountedForWriting;
+use hs_volumes::{FileSystem, Journal};
 
 /// Bytes of a sector: a disk has a whole number of them.
 const SECTOR_BYTES: u64 = 512;
@@ -33,6 +35,31 @@ pub(crate) fn check_there(source: &Path) -> anyhow::Result<()> {
     bail!("{word}: No such file or directory. `build` takes a raw disk, a block device or a directory{hint}")
 }
 
+/// Refuses a disk that a file system of this machine is written to, unless that `is_known`.
+///
+/// # Errors
+/// Where it is mounted, and what to do.
+pub(crate) fn refuse_mounted(source: &Path, is_known: bool) -> anyhow::Result<()> {
+    if source.is_dir() || is_known {
+        return Ok(());
+    }
+    match hs_linux::mounted_for_writing(source) {
+        Ok(Some(MountedForWriting { device, target })) => bail!(
+            "{}: {} is mounted for writing at {}, so the disk changes while it is read: unmount it, remount it for \
+             reading (`mount -o remount,ro {}`), or build from a snapshot; --mounted builds all the same",
+            source.display(),
+            device.display(),
+            target.display(),
+            target.display()
+        ),
+        Ok(None) => Ok(()),
+        Err(error) => {
+            log::debug!("whether {} is mounted is not known: {error}", source.display());
+            Ok(())
+        }
+    }
+}
+
 /// Says what becomes of a compressed file system.
 pub(crate) fn say_of_squashfs(source: &Source, path: &Path) {
     if source.content() == FileKind::Disk(DiskContent::Squashfs) {
@@ -42,6 +69,36 @@ pub(crate) fn say_of_squashfs(source: &Source, path: &Path) {
              large. To compress its files anew, unpack it (`unsquashfs -d DIR {path}`) and build DIR"
         );
     }
+}
+
+/// Warns of file systems that were not unmounted before they were copied: their journals hold changes that are
+/// not in place yet.
+///
+/// # Errors
+/// When the disk cannot be read.
+pub(crate) fn warn_of_journal(source: &Source, path: &Path) -> anyhow::Result<()> {
+    if !matches!(source.kind(), SourceKind::RawFile | SourceKind::BlockDevice) {
+        return Ok(());
+    }
+    let contents = source.contents()?;
+    let needs_replay = |found: &Option<FileSystem>| {
+        found.as_ref().filter(|found| found.journal == Journal::NeedsReplay).map(|found| found.kind)
+    };
+    let whole = needs_replay(&contents.file_system).map(|kind| format!("its {kind}"));
+    let parts = contents.table.iter().flat_map(|table| &table.partitions).filter_map(|partition| {
+        needs_replay(&partition.file_system)
+            .map(|kind| format!("the {kind} in partition {}", partition.number))
+    });
+    let all: Vec<String> = whole.into_iter().chain(parts).collect();
+    if !all.is_empty() {
+        log::warn!(
+            "{}: {} was not unmounted: its journal holds changes that are not in place yet, which each start \
+             replays in memory. Build from a disk that was unmounted (or checked with `e2fsck -p`), and none needs to",
+            path.display(),
+            all.join(" and ")
+        );
+    }
+    Ok(())
 }
 
 /// Refuses a file that is no raw disk, unless it `is_raw` by the flag.

@@ -17,12 +17,12 @@ use hs_output::log_output;
 /// The disk in the image SPEC appears as DIR/disk.img, and its file system at the directory of the option
 /// fs. Everything is read-only. A server stays in the background until DIR or the file system is unmounted.
 ///
-/// Options, separated by commas: fs=DIRECTORY; emulate=MEDIUM, prefetch=WHERE, budget=SIZE, cache=SIZE,
-/// mode=OCTAL, owner=`USER[:GROUP]`, trusted, insecure and clear-dead as the flags of headstart-mount(1). Of
-/// mount(8)'s own options these are accepted: ro, rw (which mount says when nothing is said), defaults, exec,
-/// nosuid, nodev, auto, noauto, nouser, nofail, sync, async, atime, noatime, diratime, nodiratime, relatime,
-/// norelatime, strictatime, _netdev, and all that begin with x- or X-. Any other is an error, unless -s is
-/// given.
+/// Options, separated by commas: fs=DIRECTORY; partition=PARTITION, ignore-journal, emulate=MEDIUM,
+/// prefetch=WHERE, budget=SIZE, cache=SIZE, mode=OCTAL, owner=`USER[:GROUP]`, trusted, insecure and
+/// clear-dead as the flags of headstart-mount(1). Of mount(8)'s own options these are accepted: ro, rw (which
+/// mount says when nothing is said), defaults, exec, nosuid, nodev, auto, noauto, nouser, nofail, sync,
+/// async, atime, noatime, diratime, nodiratime, relatime, norelatime, strictatime, _netdev, and all that
+/// begin with x- or X-. Any other is an error, unless -s is given.
 #[derive(Debug, Parser)]
 #[command(name = "mount.headstart", version, max_term_width = 100, after_help = EXAMPLES)]
 struct Arguments {
@@ -177,7 +177,7 @@ fn unknown(option: &str) -> String {
     let advice = match option {
         "suid" | "dev" => "; set-user-id programs and device nodes come with trusted",
         _ => {
-            "; there are fs=, emulate=, prefetch=, budget=, cache=, mode=, owner=, trusted, insecure, clear-dead and what mount(8) has for all"
+            "; there are fs=, partition=, ignore-journal, emulate=, prefetch=, budget=, cache=, mode=, owner=, trusted, insecure, clear-dead and what mount(8) has for all"
         }
     };
     format!("unknown option '{option}'{advice}")
@@ -187,10 +187,13 @@ fn unknown(option: &str) -> String {
 fn flag(option: &str) -> Option<Option<String>> {
     let word = match option.split_once('=') {
         Some((
-            name @ ("fs" | "emulate" | "medium" | "prefetch" | "budget" | "cache" | "mode" | "owner"),
+            name @ ("fs" | "partition" | "emulate" | "medium" | "prefetch" | "budget" | "cache" | "mode"
+            | "owner"),
             value,
         )) => Some(format!("--{name}={value}")),
-        None if matches!(option, "trusted" | "insecure" | "clear-dead") => Some(format!("--{option}")),
+        None if matches!(option, "trusted" | "insecure" | "clear-dead" | "ignore-journal") => {
+            Some(format!("--{option}"))
+        }
         None if ACCEPTED.contains(&option) => None,
         _ if option.starts_with("x-") || option.starts_with("X-") => None,
         _ => return None,
@@ -249,6 +252,8 @@ mod tests {
         assert_eq!(words(&["-o", "ro", "--", "-i", "/mnt"]).expect("known"), ["mount", "--", "-i", "/mnt"]);
         let found = words(&["i", "/mnt", "-o", r#"fs="/a,b",ro"#]).expect("known");
         assert_eq!(found[1], "--fs=/a,b");
+        let found = words(&["i", "/mnt", "-o", "partition=LABEL=root,ignore-journal"]).expect("known");
+        assert_eq!(found[1..3], ["--partition=LABEL=root", "--ignore-journal"]);
     }
 
     #[test]

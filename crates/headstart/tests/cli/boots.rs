@@ -252,8 +252,10 @@ fn what_cannot_boot_is_refused_at_once() {
     refused(&scene.arg("squash"), &[], &["squash", "squashfs", "ext4", "--kernel"]);
     let mut table = vec![0; 70_000];
     table[510..512].copy_from_slice(&[0x55, 0xaa]);
+    // One partition of Linux, from sector 8.
+    (table[450], table[454], table[458]) = (0x83, 8, 64);
     fs::write(scene.path("parted"), table).expect("written");
-    refused(&scene.arg("parted"), &[], &["parted", "MBR partition table"]);
+    refused(&scene.arg("parted"), &[], &["parted", "MBR partition table", "build DISK --partition 1"]);
     refused(&image, &["--scratch", "64K"], &["64 KiB of scratch is not enough", "--scratch"]);
     refused(&image, &["--memory", "1000T"], &["memory", "--memory"]);
     refused(&image, &["--kernel", &scene.arg("vmlinux")], &["vmlinux", "--kernel"]);

@@ -83,6 +83,27 @@ fn attached_read_hydrated_and_then_a_plain_file() {
     run(["detach", &file]).ok();
 }
 
+/// The digest of the disk is that of whole blocks.
+#[test]
+fn a_file_that_fills_itself_ends_where_the_disk_does() {
+    let Some(folder) = FillingFolder::new() else { return };
+    let scene = Scene::new();
+    let mut disk = scene.raw("disk.raw", 300, 17);
+    disk.truncate(299 * 4096 + 1024);
+    fs::write(scene.path("disk.raw"), &disk).expect("written");
+    let (image, file) = (scene.arg("disk.hsi"), file_in(&folder, &scene));
+    run(["build", "--raw", &scene.arg("disk.raw"), "-o", &image]).ok();
+    leaving(&scene, ["attach", &image, &file, "--no-hydrate"]).ok();
+    let mut end = vec![0; 1024];
+    File::open(&file).and_then(|file| file.read_exact_at(&mut end, 299 * 4096)).expect("read");
+    assert!(end == disk[299 * 4096..]);
+    let hydrated = run(["hydrate", "--json", &file]).ok().json();
+    assert_eq!(hydrated["disk_bytes"], disk.len());
+    assert!(fs::read(&file).expect("read") == disk);
+    scene.wait_until_clean();
+    run(["detach", &file]).ok();
+}
+
 #[test]
 fn what_was_attached_and_detached_is_told_as_json() {
     let Some(folder) = FillingFolder::new() else { return };

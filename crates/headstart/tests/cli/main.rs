@@ -13,6 +13,7 @@ mod confined;
 mod contained;
 mod deaths;
 mod demo;
+mod disks;
 mod endings;
 mod faulty_server;
 mod filling;

@@ -27,7 +27,7 @@ pub(crate) fn serve(scene: &Scene, arguments: &[&str]) -> Running {
     serving
 }
 
-fn uri(scene: &Scene, export: &str) -> String {
+pub(crate) fn uri(scene: &Scene, export: &str) -> String {
     format!("nbd+unix:///{export}?socket={}", scene.arg("socket"))
 }
 

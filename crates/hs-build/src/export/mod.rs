@@ -18,6 +18,8 @@ use clusters::{Encoding, Piece};
 /// Bytes of what is written at once: the block of KNOPPIX's cloop files, and qcow2's usual cluster.
 const CLUSTER_BYTES: usize = 64 << 10;
 
+const SECTOR_BYTES: u64 = 512;
+
 /// What other programs can read.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 #[non_exhaustive]
@@ -38,7 +40,8 @@ pub enum ExportFormat {
 pub struct ExportReport {
     /// Bytes of the disk, all of which agreed with their digests.
     pub disk_bytes: u64,
-    /// Bytes of the disk that the file shows: cloop rounds up to whole blocks of 64 KiB.
+    /// Bytes of the disk that the file shows: cloop rounds up to whole blocks of 64 KiB, qcow2 to whole
+    /// sectors.
     pub shown_bytes: u64,
     /// Size of the file, holes included.
     pub file_bytes: u64,
@@ -74,16 +77,20 @@ pub fn export(
     threads: NonZeroUsize,
     progress: &dyn Fn(Progress),
 ) -> Result<ExportReport, BuildError> {
-    let disk_bytes = image.disk_bytes();
+    let disk_bytes = image.exact_bytes();
     let file = Output::create(output)?;
     let mut layout: Box<dyn Layout> = match format {
         ExportFormat::Raw => Box::new(raw::Raw::new(file, disk_bytes)),
         ExportFormat::Cloop => Box::new(cloop::Cloop::new(file, disk_bytes)),
-        ExportFormat::Qcow2 { compress } => Box::new(qcow2::Qcow2::new(file, disk_bytes, compress)),
+        ExportFormat::Qcow2 { compress } => {
+            Box::new(qcow2::Qcow2::new(file, disk_bytes.next_multiple_of(SECTOR_BYTES), compress))
+        }
     };
     let shown_bytes = match format {
         ExportFormat::Cloop => disk_bytes.next_multiple_of(CLUSTER_BYTES as u64),
-        _ => disk_bytes,
+        // QEMU counts disks in sectors.
+        ExportFormat::Qcow2 { .. } => disk_bytes.next_multiple_of(SECTOR_BYTES),
+        ExportFormat::Raw => disk_bytes,
     };
     let mut report = ExportReport { disk_bytes, shown_bytes, file_bytes: 0, zero_clusters: 0 };
     let mut done_bytes = 0;

@@ -5,6 +5,7 @@ use std::path::PathBuf;
 
 use hs_store::StoreError;
 use hs_units::ByteSize;
+use hs_volumes::ChoiceError;
 
 use crate::cloop::CloopFault;
 
@@ -64,6 +65,14 @@ pub enum SourceError {
         path: PathBuf,
         /// Why.
         error: Box<StoreError>,
+    },
+    /// A partition was chosen that cannot be had.
+    #[error("{}: {choice}", path.display())]
+    Partition {
+        /// The source.
+        path: PathBuf,
+        /// What is wrong with the choice.
+        choice: ChoiceError,
     },
     /// A read was asked for that does not lie within the disk.
     #[error("{}: a read of {len} bytes at {offset} goes past the end of the disk, {bytes}", path.display())]

@@ -10,6 +10,7 @@ mod directory;
 mod error;
 mod file_data;
 mod folders;
+mod part;
 mod raw;
 mod tree;
 mod xattrs;
@@ -20,7 +21,7 @@ use std::path::{Path, PathBuf};
 use hs_format::FileKind;
 use hs_image::ComparedDisk;
 use hs_store::Store;
-use hs_units::{ByteRange, to_usize};
+use hs_units::{BLOCK_BYTES, ByteRange, to_usize};
 
 use cloop::CloopDisk;
 use directory::TreeDisk;
@@ -99,6 +100,8 @@ pub struct Source {
     disk: Disk,
     kind: SourceKind,
     content: FileKind,
+    /// The partition that is the whole of it.
+    part: Option<ByteRange>,
 }
 
 impl Source {
@@ -135,22 +138,24 @@ impl Source {
     fn of(disk: Disk, kind: SourceKind) -> Result<Self, SourceError> {
         let mut start = vec![0; to_usize(disk.bytes().min(FileKind::NEEDED_BYTES as u64))];
         disk.read_at(0, &mut start)?;
-        Ok(Self { disk, kind, content: FileKind::of(&start) })
+        Ok(Self { disk, kind, content: FileKind::of(&start), part: None })
     }
 
     /// Logical size in bytes, a multiple of [`hs_units::BLOCK_BYTES`]. The bytes by which a raw file is
     /// shorter read as zeros.
     #[must_use]
     pub fn bytes(&self) -> u64 {
-        self.disk.bytes()
+        self.file_bytes().next_multiple_of(BLOCK_BYTES)
     }
 
-    /// Bytes of a raw file as it is, before they are rounded up; of anything else, [`Source::bytes`].
+    /// Bytes of a raw file or of a partition as it is, before they are rounded up; of anything else,
+    /// [`Source::bytes`].
     #[must_use]
     pub fn file_bytes(&self) -> u64 {
-        match &self.disk {
-            Disk::Raw(disk) => disk.file_bytes(),
-            other => other.bytes(),
+        match (&self.part, &self.disk) {
+            (Some(part), _) => part.len,
+            (None, Disk::Raw(disk)) => disk.file_bytes(),
+            (None, other) => other.bytes(),
         }
     }
 
@@ -169,7 +174,10 @@ impl Source {
     /// [`SourceError::OutOfRange`] when the range does not lie in the disk, [`SourceError::Changed`] when the
     /// file was cut short since it was opened, [`SourceError::Read`] otherwise.
     pub fn read_at(&self, offset: u64, buf: &mut [u8]) -> Result<(), SourceError> {
-        self.disk.read_at(offset, buf)
+        match self.part {
+            Some(part) => self.read_part(part, offset, buf),
+            None => self.disk.read_at(offset, buf),
+        }
     }
 
     /// The ranges that may hold anything but zeros: ascending, disjoint, in whole blocks. What lies between
@@ -178,11 +186,12 @@ impl Source {
     /// # Errors
     /// [`SourceError::Read`].
     pub fn data_ranges(&self) -> Result<Vec<ByteRange>, SourceError> {
-        match &self.disk {
-            Disk::Raw(disk) => disk.data_ranges(),
-            Disk::Tree(disk) => Ok(disk.data_ranges()),
-            Disk::Cloop(disk) => Ok(vec![ByteRange::new(0, disk.bytes())]),
-        }
+        let ranges = match &self.disk {
+            Disk::Raw(disk) => disk.data_ranges()?,
+            Disk::Tree(disk) => disk.data_ranges(),
+            Disk::Cloop(disk) => vec![ByteRange::new(0, disk.bytes())],
+        };
+        Ok(self.part.map_or_else(|| ranges.clone(), |part| part::cut(&ranges, part)))
     }
 
     /// To be called after the last read: fails when a raw file, or anything in a directory, was written to
@@ -214,10 +223,10 @@ impl Source {
 
 impl ComparedDisk for Source {
     fn bytes(&self) -> u64 {
-        self.disk.bytes()
+        Source::bytes(self)
     }
 
     fn read_at(&self, offset: u64, buf: &mut [u8]) -> Result<(), Box<dyn Error + Send + Sync>> {
-        Ok(self.disk.read_at(offset, buf)?)
+        Ok(Source::read_at(self, offset, buf)?)
     }
 }

@@ -164,7 +164,7 @@ fn once(place: usize, spec: &Start) -> anyhow::Result<Summary> {
 /// Starts with and without direct I/O; true when direct I/O was quicker.
 fn is_better_with_direct_io(place: usize, spec: &Start) -> anyhow::Result<bool> {
     let with = |direct_io| {
-        let mount = MountFsOptions { direct_io, ..spec.mount };
+        let mount = MountFsOptions { direct_io, ..spec.mount.clone() };
         once(place, &Start { mount, ..spec.clone() })
     };
     let (direct, cached) = (with(true)?, with(false)?);

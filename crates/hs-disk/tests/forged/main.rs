@@ -209,7 +209,7 @@ fn superblocks_with_absurd_numbers_are_refused() {
     forge.change_superblock = Some(|s| s.features.incompat = 1 << 40);
     assert!(matches!(refused(&forge), FormatError::UnknownFeatures { known: 1, found } if found == 1 << 40));
     let mut forge = Forge::new();
-    forge.change_superblock = Some(|s| s.features.compat = u64::MAX);
+    forge.change_superblock = Some(|s| s.features.compat = u64::MAX << 12);
     receive(forge.seal()).verified.expect("unknown compatible features are ignored");
     // Segments that alias each other, or the cold region.
     let mut forge = Forge::new();
@@ -343,6 +343,15 @@ fn another_content_than_the_disk_digest_says_is_found_by_verify() {
     let mut forge = Forge::new();
     forge.windows[0] = WindowRef::Zero;
     assert!(receive(forge.seal()).verified.is_err());
+}
+
+#[test]
+// R37
+fn bytes_behind_the_end_of_the_disk_are_found_by_verify() {
+    let mut forge = Forge::new();
+    forge.change_superblock = Some(|s| s.features = s.features.of_disk(s.disk_bytes - 512));
+    let error = receive(forge.seal()).verified.expect_err("the last sector is not zero");
+    assert!(error.to_string().contains("its last block is not zero"), "{error}");
 }
 
 #[test]

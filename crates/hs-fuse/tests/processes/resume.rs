@@ -160,7 +160,14 @@ fn early_death(early: &str, target: &Path) -> HeldSession {
     victim.wait().unwrap();
     let detached = descriptors.pop();
     assert!(!descriptors.is_empty());
-    HeldSession { descriptors, detached, negotiated, mount_point: target.into(), refuse_waiting: false }
+    HeldSession {
+        descriptors,
+        detached,
+        negotiated,
+        mount_point: target.into(),
+        refuse_waiting: false,
+        replay: None,
+    }
 }
 
 /// A server that died after its mount was seen and before its supervisor held it cut off the first readers.
@@ -228,6 +235,7 @@ fn a_push_that_waits_for_a_read_lets_it_fail() {
             negotiated,
             mount_point: target.clone(),
             refuse_waiting: false,
+            replay: None,
         };
         let disk = MemoryDisk::new(noise(DISK_BYTES, 5));
         let session = Session::resume(held, disk, options_of_pushing()).unwrap();
@@ -296,6 +304,7 @@ fn resume_with_readers(victim: &str, options: SessionOptions, error: Option<i32>
             negotiated,
             mount_point: target.clone(),
             refuse_waiting: error == Some(libc::EIO),
+            replay: None,
         };
         let session = Session::resume(held, disk, options).unwrap();
         for (reader, handle) in readers.into_iter().enumerate() {

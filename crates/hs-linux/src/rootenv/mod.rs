@@ -303,7 +303,7 @@ fn path_of(fd: &OwnedFd) -> PathBuf {
 fn mount_at(target: &Path, kind: &str, flags: MountFlags, data: &[u8]) -> Result<(), LinuxError> {
     let failed = |source: std::io::Error| match source.raw_os_error() {
         Some(libc::EPERM) => LinuxError::NeedsRoot { what: "mounting a root" },
-        _ => LinuxError::Mount { what: kind.into(), target: target.into(), source },
+        _ => LinuxError::Mount { what: kind.into(), target: target.into(), source, said: String::new() },
     };
     let data = CString::new(data).map_err(|_| failed(std::io::ErrorKind::InvalidInput.into()))?;
     rustix::mount::mount(kind, target, kind, flags, data.as_c_str()).map_err(|errno| failed(errno.into()))

@@ -93,7 +93,6 @@ fn file_system(disk: &ImageSource, is_image: bool) -> anyhow::Result<Option<File
 
 fn file_system_in(image: &Image) -> anyhow::Result<FileSystem> {
     let mut blocks = Blocks::new(image);
-    let found =
-        FileSystem::detect_with(Path::new(image.name()), |offset, bytes| blocks.read_at(offset, bytes))?;
-    Ok(found)
+    let read_at = |offset: u64, bytes: &mut [u8]| blocks.read_at(offset, bytes);
+    Ok(FileSystem::detect_with(Path::new(image.name()), image.exact_bytes(), read_at)?)
 }
