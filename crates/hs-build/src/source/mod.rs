@@ -2,16 +2,17 @@
 //!
 //! A regular file or a block device is the disk, byte for byte, whatever it holds. A directory becomes an
 //! ext4 file system whose blocks are made when they are read, so that equal trees give equal bytes wherever
-//! and whenever they are built; see the `directory` module for how. A cloop file gives the disk that was
+//! and whenever they are built; see the `tree_disk` module for how. A cloop file gives the disk that was
 //! compressed into it.
 
+mod assembly;
 mod cloop;
-mod directory;
 mod error;
 mod file_data;
 mod folders;
 mod raw;
 mod tree;
+mod tree_disk;
 mod xattrs;
 
 use std::error::Error;
@@ -23,9 +24,9 @@ use hs_store::Store;
 use hs_units::{ByteRange, to_usize};
 
 use cloop::CloopDisk;
-use directory::TreeDisk;
 pub use error::SourceError;
 use raw::RawDisk;
+use tree_disk::TreeDisk;
 
 /// What a [`Source`] was opened from.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
