@@ -16,7 +16,6 @@ pub(super) mod file_type {
     pub(in super::super) const BLOCK_DEVICE: u16 = 0o060_000;
     pub(in super::super) const CHARACTER_DEVICE: u16 = 0o020_000;
     pub(in super::super) const FIFO: u16 = 0o010_000;
-    pub(in super::super) const SOCKET: u16 = 0o140_000;
 }
 
 /// What is said of an entry beside its name, its attributes and its content.

@@ -6,6 +6,8 @@ use std::path::PathBuf;
 use hs_store::StoreError;
 use hs_units::ByteSize;
 
+use super::archive_fault::ArchiveFault;
+use super::container::ContainerFault;
 use crate::cloop::CloopFault;
 
 /// Why a source could not be opened or read. Variants carry data; the text says what failed, where,
@@ -64,6 +66,24 @@ pub enum SourceError {
         path: PathBuf,
         /// Why.
         error: Box<StoreError>,
+    },
+    /// An archive, or one of its entries, cannot be taken.
+    #[error("{}: {}{fault}", path.display(), entry.as_ref().map(|entry| format!("{entry}: ")).unwrap_or_default())]
+    Archive {
+        /// The archive.
+        path: PathBuf,
+        /// The name of the entry.
+        entry: Option<String>,
+        /// What is wrong.
+        fault: Box<ArchiveFault>,
+    },
+    /// A container's image cannot be taken.
+    #[error("{}: {fault}", path.display())]
+    Container {
+        /// The image.
+        path: PathBuf,
+        /// What is wrong.
+        fault: Box<ContainerFault>,
     },
     /// A read was asked for that does not lie within the disk.
     #[error("{}: a read of {len} bytes at {offset} goes past the end of the disk, {bytes}", path.display())]

@@ -16,7 +16,7 @@ pub(super) trait Content {
     fn next_data(&self, position: u64, file_bytes: u64) -> Option<(u64, u64)>;
 
     /// Fills `buf` from `offset`. A file that is shorter is an unexpected end.
-    fn read_exact_at(&self, buf: &mut [u8], offset: u64) -> io::Result<()>;
+    fn read_part(&self, buf: &mut [u8], offset: u64) -> io::Result<()>;
 }
 
 impl Content for File {
@@ -24,7 +24,7 @@ impl Content for File {
         next_data(self, position, file_bytes)
     }
 
-    fn read_exact_at(&self, buf: &mut [u8], offset: u64) -> io::Result<()> {
+    fn read_part(&self, buf: &mut [u8], offset: u64) -> io::Result<()> {
         FileExt::read_exact_at(self, buf, offset)
     }
 }
@@ -91,7 +91,7 @@ impl FileReader {
         while position < range.end {
             let len = to_usize((range.end - position).min(self.buffer.len() as u64));
             let buffer = &mut self.buffer[..len];
-            file.read_exact_at(buffer, position)?;
+            file.read_part(buffer, position)?;
             self.bytes += len as u64;
             // Neighbouring blocks are hashed in one call, which is several times quicker.
             let mut unhashed = 0;
