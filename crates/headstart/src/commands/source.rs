@@ -1,10 +1,12 @@
-//! What an image is built from: a directory, or a file that is a disk.
+//! What an image is built from, and what is said of it.
 
-use std::path::Path;
+use std::path::{Path, PathBuf};
 
 use anyhow::bail;
 use hs_build::source::{Source, SourceKind};
 use hs_format::{DiskContent, FileKind};
+use hs_start::source::SourceName;
+use hs_units::ByteSize;
 
 /// Bytes of a sector: a disk has a whole number of them.
 const SECTOR_BYTES: u64 = 512;
@@ -12,34 +14,45 @@ const SECTOR_BYTES: u64 = 512;
 /// Refuses a source that is not there.
 ///
 /// # Errors
-/// What a source is, and how to have one of what may have been meant.
-pub(crate) fn check_there(source: &Path) -> anyhow::Result<()> {
-    let word = source.as_os_str().to_string_lossy();
-    if source.exists() {
+/// What a source is.
+pub(crate) fn check_there(source: &SourceName) -> anyhow::Result<()> {
+    let Some(path) = source.path() else { return Ok(()) };
+    if path.as_os_str() == "-" || path.exists() {
         return Ok(());
     }
-    if word == "-" {
-        bail!("a disk is read at any place, so it cannot come from standard input: write it to a file first");
-    }
+    let word = path.display();
     // docker.io/library/python:3.12, or localhost:5000/demo
-    let host = word.split_once('/').map_or("", |(host, _)| host);
-    let is_container = word.contains("://") || host.contains(['.', ':']) && !host.starts_with('.');
-    let hint = match is_container {
-        true => {
-            ". A container's image becomes a directory, as root: `docker export $(docker create NAME) | tar -xC DIR`"
-        }
-        false => "",
+    let text = path.to_string_lossy();
+    let host = text.split_once('/').map_or("", |(host, _)| host);
+    let hint = match host.contains(['.', ':']) && !host.starts_with('.') {
+        true => format!(". A container's image in a registry is docker://{word}"),
+        false => String::new(),
     };
-    bail!("{word}: No such file or directory. `build` takes a raw disk, a block device or a directory{hint}")
+    bail!(
+        "{word}: No such file or directory. `build` takes a directory, a disk, a tar archive or a container's \
+         image{hint}"
+    )
 }
 
-/// Says what becomes of a compressed file system.
-pub(crate) fn say_of_squashfs(source: &Source, path: &Path) {
+/// The folder that a file lies in.
+pub(crate) fn folder_of(file: &Path) -> PathBuf {
+    file.parent().filter(|folder| !folder.as_os_str().is_empty()).unwrap_or(Path::new(".")).to_owned()
+}
+
+/// Says what becomes of a source, where that may be a surprise.
+pub(crate) fn say_of_source(source: &Source, path: &Path, output: &Path) {
+    let shown = path.display();
     if source.content() == FileKind::Disk(DiskContent::Squashfs) {
-        let path = path.display();
         hs_output::note!(
-            "{path}: this squashfs becomes the disk as it is; it is compressed already, so the image is about as \
-             large. To compress its files anew, unpack it (`unsquashfs -d DIR {path}`) and build DIR"
+            "{shown}: this squashfs becomes the disk as it is; it is compressed already, so the image is about as \
+             large. To compress its files anew, unpack it (`unsquashfs -d DIR {shown}`) and build DIR"
+        );
+    }
+    if source.kept_bytes() > 0 {
+        hs_output::note!(
+            "{shown}: its files take {} of a temporary file in {} until the image is complete",
+            ByteSize(source.kept_bytes()),
+            folder_of(output).display()
         );
     }
 }
@@ -79,7 +92,9 @@ fn what_to_do(path: &impl std::fmt::Display, kind: FileKind) -> String {
         }
         FileKind::Cloop => ": `headstart import` takes the disk out of it".to_owned(),
         FileKind::Compressed(_) => ": unpack it, and give the disk in it".to_owned(),
-        FileKind::Tar | FileKind::Zip => ": unpack it, and give the directory".to_owned(),
+        // One that `build` cannot take has a damaged header.
+        FileKind::Tar => ": `headstart build` takes it, unless its first header is damaged".to_owned(),
+        FileKind::Zip => ": unpack it, and give the directory".to_owned(),
         _ => "; --raw takes it as a raw disk all the same".to_owned(),
     }
 }

@@ -24,6 +24,14 @@ pub trait Blobs {
     /// # Errors
     /// [`ContainerFault::Missing`], [`ContainerFault::Read`].
     fn open(&mut self, digest: &str, bytes: u64) -> Result<Blob<'_>, ContainerFault>;
+
+    /// A manifest, which registries have at another place than blobs.
+    ///
+    /// # Errors
+    /// As for [`Blobs::open`].
+    fn open_manifest(&mut self, digest: &str, bytes: u64) -> Result<Blob<'_>, ContainerFault> {
+        self.open(digest, bytes)
+    }
 }
 
 /// The bytes of a blob.

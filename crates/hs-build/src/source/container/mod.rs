@@ -166,7 +166,7 @@ fn image_of(
         if let Some(manifests) = manifest.manifests {
             let index = Index { manifests };
             let next = index.choose(name.take(), wanted)?;
-            document = read_blob(blobs, "manifest", next)?;
+            document = read_blob(blobs.open_manifest(&next.digest, next.size)?, "manifest", next)?;
             continue;
         }
         let layers = manifest.layers.unwrap_or_default();
@@ -175,7 +175,8 @@ fn image_of(
             return Err(ContainerFault::LayerType { media_type });
         }
         let Some(config) = manifest.config else { return Err(ContainerFault::NoImage) };
-        let config: ImageConfig = parse("configuration", &read_blob(blobs, "configuration", &config)?)?;
+        let json = read_blob(blobs.open(&config.digest, config.size)?, "configuration", &config)?;
+        let config: ImageConfig = parse("configuration", &json)?;
         let image = Image { config, layers: layers.into_iter().map(Layer::Blob).collect() };
         return image.checked(chosen);
     }
@@ -246,7 +247,7 @@ fn document_file(files: &mut dyn Files, path: &'static str) -> Result<Vec<u8>, C
 
 /// A document that a descriptor leads to.
 fn read_blob(
-    blobs: &mut dyn Blobs,
+    blob: Blob<'_>,
     what: &'static str,
     descriptor: &Descriptor,
 ) -> Result<Vec<u8>, ContainerFault> {
@@ -255,7 +256,6 @@ fn read_blob(
         return Err(ContainerFault::LargeDocument { what, bytes, most_bytes });
     }
     let passing = Passing::new();
-    let blob = blobs.open(&descriptor.digest, descriptor.size)?;
     let json = read_document(what, &mut passing.through(blob.stream))?;
     check_blob(&passing, descriptor)?;
     Ok(json)
