@@ -2,7 +2,6 @@
 
 use std::ffi::OsStr;
 use std::io::IsTerminal;
-use std::os::unix::ffi::OsStrExt;
 use std::path::{Path, PathBuf};
 
 use anyhow::bail;
@@ -116,13 +115,6 @@ fn docker_address(name: &str) -> String {
         Some(_) => format!("oci://docker.io/{name}"),
         None => format!("oci://docker.io/library/{name}"),
     }
-}
-
-/// The bytes of a word, as long as it may be an address.
-#[must_use]
-pub fn looks_like_address(word: &OsStr) -> bool {
-    let bytes = word.as_bytes();
-    bytes.windows(3).any(|three| three == b"://")
 }
 
 #[cfg(test)]

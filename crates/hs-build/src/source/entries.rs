@@ -209,8 +209,8 @@ impl EntryTree {
             next += 1;
         }
         for folder in folders.into_iter().rev() {
-            let node = &mut self.nodes[folder.index()];
-            let Body::Directory(mut names) = std::mem::replace(&mut node.body, Body::Other) else { continue };
+            let Body::Directory(names) = &mut self.nodes[folder.index()].body else { continue };
+            let mut names = std::mem::take(names);
             let has_names = |node: EntryId| {
                 matches!(&self.nodes[node.index()].body, Body::Directory(names) if !names.is_empty())
             };

@@ -161,7 +161,9 @@ impl TarReading<'_> {
     }
 
     fn put(&mut self, entry: &Entry, kind: u16, body: &NewBody<'_>) -> Result<(), ArchiveFault> {
-        let status = Status { mode: kind | entry.permissions, ..entry.status };
+        // Linux knows no permissions of symbolic links.
+        let permissions = if kind == file_type::SYMLINK { 0o777 } else { entry.permissions };
+        let status = Status { mode: kind | permissions, ..entry.status };
         self.tree.put(&entry.path, &status, entry.attributes.clone(), body)
     }
 

@@ -50,6 +50,26 @@ pub(crate) fn write_out(source: &Source, path: &Path) {
     fs::write(path, bytes).unwrap();
 }
 
+/// Fails unless two sources have the same bytes, and shows what is in them.
+pub(crate) fn assert_same(one: &Source, other: &Source, what: &str) {
+    if digest(one) == digest(other) {
+        return;
+    }
+    let work = tempfile::tempdir().unwrap();
+    let list = |source: &Source| {
+        let disk = work.path().join("disk");
+        write_out(source, &disk);
+        let mut listed = String::new();
+        for folder in ["/", "/usr/lib", "/d", "/opaque"] {
+            let command = format!("ls -l {folder}");
+            let names = run("debugfs", ["-R".as_ref(), command.as_ref(), disk.as_os_str()]);
+            listed += &String::from_utf8_lossy(&names);
+        }
+        listed
+    };
+    panic!("{what}:\n{}\n{}", list(one), list(other));
+}
+
 /// Runs a program that must end well, and gives what it prints.
 pub(crate) fn run<S: AsRef<OsStr>>(program: &str, arguments: impl IntoIterator<Item = S>) -> Vec<u8> {
     let mut command = Command::new(program);

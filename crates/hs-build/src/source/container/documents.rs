@@ -191,9 +191,6 @@ pub(super) struct ImageConfig {
     /// The processor.
     #[serde(default)]
     pub(super) architecture: String,
-    /// Which of these processors.
-    #[serde(default)]
-    pub(super) variant: Option<String>,
     /// How it starts.
     #[serde(default)]
     pub(super) config: Option<StartConfig>,

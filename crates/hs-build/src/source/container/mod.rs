@@ -214,20 +214,18 @@ impl Image {
     }
 
     fn check_platform(&self, chosen: &Chosen<'_>) -> Result<(), ContainerFault> {
-        let ImageConfig { os, architecture, variant, .. } = &self.config;
+        let ImageConfig { os, architecture, .. } = &self.config;
         if !os.is_empty() && os != "linux" {
             return Err(ContainerFault::NotLinux { os: os.clone() });
         }
         if architecture.is_empty() {
             return Ok(());
         }
-        let platform = Platform {
-            os: "linux".to_owned(),
-            architecture: architecture.clone(),
-            variant: variant.clone().filter(|variant| !variant.is_empty()),
-        };
+        // Variants are often said in lists of images only.
+        let platform =
+            Platform { os: "linux".to_owned(), architecture: architecture.clone(), variant: None };
         match &chosen.options.platform {
-            Some(wanted) if !platform.is_for(wanted) => {
+            Some(wanted) if wanted.architecture != platform.architecture => {
                 let known = vec![platform.to_string()].into();
                 Err(ContainerFault::NoPlatform { wanted: wanted.to_string(), known })
             }
@@ -349,13 +347,10 @@ impl Layers<'_> {
             progress: self.chosen.progress,
         };
         let read = reading.read(ArchiveBytes::Stream { stream, most_bytes, place });
-        // A damaged layer is rarely an archive; that it is damaged says more.
-        let checked = match layer {
-            Layer::Blob(descriptor) if read.is_ok() => check_blob(&stored, descriptor),
-            _ => Ok(()),
-        };
         read.map_err(|error| ContainerFault::Layer(Box::new(error)))?;
-        checked?;
+        if let Layer::Blob(descriptor) = layer {
+            check_blob(&stored, descriptor)?;
+        }
         if let Some(diff_id) = diff_id {
             unpacked.check(name, diff_id)?;
         }

@@ -125,6 +125,16 @@ fn whiteouts_take_away_what_is_below_and_nothing_else() {
 }
 
 #[test]
+fn a_whiteout_of_one_name_of_a_file_leaves_the_others_as_they_are() {
+    let mut tree = tree(&["a/f"]);
+    tree.link(b"h", b"a/f").unwrap();
+    tree.next_layer();
+    tree.white_out(b"a/f").unwrap();
+    assert_eq!(listed(&tree), ["/a", "/h"]);
+    assert_eq!(tree.content(tree.find(b"h").unwrap().unwrap()), Some(Stored::default()));
+}
+
+#[test]
 fn an_entry_takes_less_than_200_bytes_beside_its_name() {
     // Lists grow by doubling, nodes of the sorted tree are half full at worst, and what an allocator adds.
     let bytes = 2 * size_of::<Node>() + 2 * size_of::<(Box<[u8]>, Named)>() + 16;
