@@ -67,6 +67,7 @@ mod service;
 mod setup;
 mod short_areas;
 mod short_memory;
+mod sources;
 mod starts;
 mod supervised;
 mod under_systemd;
