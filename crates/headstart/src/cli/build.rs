@@ -19,7 +19,7 @@ pub(crate) struct Build {
     ///
     /// DIR: a directory, which becomes an ext4 file system.
     ///
-    /// DISK: a raw disk image or a block device, whatever is on it.
+    /// DISK: a raw disk image or a block device, whatever is on it, or a qcow2 file with its backing files.
     ///
     /// FILE: a tar archive, plain or packed with gzip, zstd or xz. It becomes what the directory would that it
     /// is unpacked to, as root; nothing is unpacked to the machine, and root is not needed. A dash reads it
@@ -55,6 +55,10 @@ pub(crate) struct Build {
     /// Take the file as a raw disk whatever it contains.
     #[arg(long, hide_short_help = true)]
     pub raw: bool,
+    /// Open the backing files that a qcow2 file names wherever they lie, not only in its own folder. A
+    /// stranger's file could name any file of this machine.
+    #[arg(long, hide_short_help = true)]
+    pub follow_backing: bool,
     /// Take a directory or an archive as a tree of files although it is a container's image.
     #[arg(long = "as", value_name = "KIND", hide_short_help = true, conflicts_with = "raw")]
     pub taken_as: Option<TakenAs>,

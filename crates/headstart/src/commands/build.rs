@@ -58,6 +58,7 @@ pub(crate) fn run(args: &Build, quiet: bool) -> anyhow::Result<()> {
         free_bytes: args.free.0,
         output: Some(args.output.clone()),
         raw: args.raw,
+        follow_backing: args.follow_backing,
         tree: args.taken_as == Some(TakenAs::Tree),
         platform: args.platform.clone(),
         keep_in: Some(folder_of(&args.output)),

@@ -8,6 +8,7 @@ use hs_units::ByteSize;
 
 use super::archive_fault::ArchiveFault;
 use super::container::ContainerFault;
+use super::qcow2::Qcow2Fault;
 use crate::cloop::CloopFault;
 
 /// Why a source could not be opened or read. Variants carry data; the text says what failed, where,
@@ -84,6 +85,14 @@ pub enum SourceError {
         path: PathBuf,
         /// What is wrong.
         fault: Box<ContainerFault>,
+    },
+    /// A qcow2 file, or one behind it, cannot be taken.
+    #[error("{}: {fault}", path.display())]
+    Qcow2 {
+        /// The file.
+        path: PathBuf,
+        /// What is wrong.
+        fault: Box<Qcow2Fault>,
     },
     /// A read was asked for that does not lie within the disk.
     #[error("{}: a read of {len} bytes at {offset} goes past the end of the disk, {bytes}", path.display())]

@@ -16,6 +16,8 @@ mod entries;
 mod error;
 mod file_data;
 mod folders;
+#[doc(hidden)]
+pub mod qcow2;
 mod raw;
 mod tar;
 mod tree;
@@ -37,6 +39,8 @@ use archive::{Archive, Unpacked};
 use cloop::CloopDisk;
 use container::Chosen;
 pub use error::SourceError;
+pub use qcow2::Qcow2Fault;
+use qcow2::Qcow2Disk;
 use raw::RawDisk;
 use tree_disk::TreeDisk;
 
@@ -52,6 +56,8 @@ pub enum SourceKind {
     Directory,
     /// A cloop file, inflated block by block.
     Cloop,
+    /// A qcow2 file, with its backing files.
+    Qcow2,
     /// A tar archive, made into an ext4 file system.
     Archive,
     /// The layers of a container's image, made into an ext4 file system.
@@ -75,6 +81,8 @@ pub struct SourceOptions {
     pub output: Option<PathBuf>,
     /// Take a file as a raw disk whatever it contains.
     pub raw: bool,
+    /// Open backing files that a qcow2 file names wherever they lie, and not only in its own folder.
+    pub follow_backing: bool,
     /// Take a directory or an archive as a tree of files although it is a container's image.
     pub tree: bool,
     /// The platform of a container's image; this machine's when not given.
@@ -94,6 +102,7 @@ impl Default for SourceOptions {
             uuid: None,
             output: None,
             raw: false,
+            follow_backing: false,
             tree: false,
             platform: None,
             keep_in: None,
@@ -133,6 +142,7 @@ enum Disk {
     Raw(RawDisk),
     Tree(Box<TreeDisk>),
     Cloop(CloopDisk),
+    Qcow2(Qcow2Disk),
 }
 
 impl Disk {
@@ -141,6 +151,7 @@ impl Disk {
             Self::Raw(disk) => disk.bytes(),
             Self::Tree(disk) => disk.bytes(),
             Self::Cloop(disk) => disk.bytes(),
+            Self::Qcow2(disk) => disk.bytes(),
         }
     }
 
@@ -149,6 +160,7 @@ impl Disk {
             Self::Raw(disk) => disk.read_at(offset, buf),
             Self::Tree(disk) => disk.read_at(offset, buf),
             Self::Cloop(disk) => disk.read_at(offset, buf),
+            Self::Qcow2(disk) => disk.read_at(offset, buf),
         }
     }
 }
@@ -186,6 +198,8 @@ impl Source {
             && let Some(archive) = archive::open_file(path)?
         {
             return Self::of_archive(archive, None, options, progress);
+        } else if metadata.is_file() && !options.raw && qcow2::is_qcow2(path) {
+            (Disk::Qcow2(Qcow2Disk::open(path, options.follow_backing)?), SourceKind::Qcow2)
         } else {
             let (disk, kind) = RawDisk::open(path)?;
             (Disk::Raw(disk), kind)
@@ -321,6 +335,7 @@ impl Source {
     pub fn file_bytes(&self) -> u64 {
         match &self.disk {
             Disk::Raw(disk) => disk.file_bytes(),
+            Disk::Qcow2(disk) => disk.disk_bytes(),
             other => other.bytes(),
         }
     }
@@ -344,6 +359,7 @@ impl Source {
             Disk::Raw(disk) => disk.data_ranges(),
             Disk::Tree(disk) => Ok(disk.data_ranges()),
             Disk::Cloop(disk) => Ok(vec![ByteRange::new(0, disk.bytes())]),
+            Disk::Qcow2(disk) => disk.data_ranges(),
         }
     }
 
@@ -358,6 +374,7 @@ impl Source {
             Disk::Tree(disk) => disk.verify_unchanged(),
             // Blocks that changed no longer agree with their checksums.
             Disk::Cloop(_) => Ok(()),
+            Disk::Qcow2(disk) => disk.verify_unchanged(),
         }
     }
 
