@@ -18,6 +18,8 @@ use super::{SourceError, SourceProgress};
 const PROGRESS_ENTRIES: u64 = 256;
 /// Parts of a sparse file; each is a few bytes of the archive and some of memory.
 const MOST_SPARSE_PARTS: usize = 1 << 20;
+/// What comes before the content of an entry: at most such a list, with two numbers of 20 digits a part.
+const MOST_HEADER_BYTES: usize = 64 << 20;
 /// Names, targets and attributes of one entry.
 const MOST_METADATA_BYTES: u32 = 4 << 20;
 /// Headers end at a multiple of this.
@@ -98,7 +100,12 @@ impl TarReading<'_> {
                     continue;
                 }
             };
-            if !window.fill(needed).map_err(|fault| (None, fault))? {
+            // The parser may ask for less than it has seen, where a list of holes goes on.
+            let seen = window.next_bytes().len();
+            if seen > MOST_HEADER_BYTES {
+                return Err((None, ArchiveFault::Sparse("it is longer than any that has a meaning")));
+            }
+            if !window.fill(needed.max(seen + 1)).map_err(|fault| (None, fault))? {
                 return at_end(window).map_err(|fault| (None, fault));
             }
         }

@@ -143,6 +143,20 @@ fn maps_of_holes_that_lie_are_refused() {
         let error = refused(&sparse(map, size).write(&path));
         assert!(error.contains("the list of its holes is wrong"), "{map}: {error}");
     }
+    // In the format that has the list before the content: one with many parts, one that is damaged, and one
+    // without an end.
+    let listed = |list: &str, content: usize| {
+        let records = [("GNU.sparse.major", "1"), ("GNU.sparse.minor", "0"), ("GNU.sparse.realsize", "99999999")];
+        let mut bytes = list.as_bytes().to_vec();
+        bytes.resize(bytes.len().next_multiple_of(512) + content, 7);
+        Tar::default().records(&records).file("s", &bytes)
+    };
+    let many: String = (0..20_000).map(|part| format!("{}\n1\n", part * 100)).collect();
+    source(&listed(&format!("20000\n{many}"), 20_000).write(&path));
+    let error = refused(&listed("1\n0\n1", 1000).write(&path));
+    assert!(error.contains("header cannot be read") || error.contains("cut short"), "{error}");
+    let error = refused(&listed(&"1".repeat(70 << 20), 0).write(&path));
+    assert!(error.contains("longer than any"), "{error}");
     // A hole costs nothing, and a file may be no larger than ext4 has it.
     let error = refused(&sparse("0,10", "99999999999999999").write(&path));
     assert!(error.contains("larger than 16 TiB"), "{error}");
