@@ -112,7 +112,10 @@ fn zeros_and_parts_of_clusters_are_told_apart() {
     raw(folder, "base.raw", 4 << 20);
     for (number, options) in ["cluster_size=64k", "extended_l2=on,cluster_size=64k"].iter().enumerate() {
         let name = format!("{number}.qcow2");
-        img(folder, &["create", "-q", "-f", "qcow2", "-o", options, "-b", "base.raw", "-F", "raw", &name, "6M"]);
+        img(
+            folder,
+            &["create", "-q", "-f", "qcow2", "-o", options, "-b", "base.raw", "-F", "raw", &name, "6M"],
+        );
         let commands = [
             "write -P 1 100k 3k",
             "write -z 128k 64k",
@@ -121,7 +124,8 @@ fn zeros_and_parts_of_clusters_are_told_apart() {
             "write -P 2 4090k 20k",
             "write -P 3 5900k 4k",
         ];
-        let words: Vec<&str> = commands.iter().flat_map(|command| ["-c", command]).chain([name.as_str()]).collect();
+        let words: Vec<&str> =
+            commands.iter().flat_map(|command| ["-c", command]).chain([name.as_str()]).collect();
         qemu("qemu-io", folder, &words);
         let source = assert_same(folder, &name);
         let covered: u64 = source.data_ranges().unwrap().iter().map(|range| range.len).sum();

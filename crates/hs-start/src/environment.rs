@@ -122,7 +122,11 @@ mod tests {
     #[test]
     fn the_image_says_more_than_the_user_and_the_flags_say_most() {
         let own = OwnCommand {
-            variables: vec![("PATH".into(), "/opt".into()), ("A".into(), "1".into()), ("B".into(), "2".into())],
+            variables: vec![
+                ("PATH".into(), "/opt".into()),
+                ("A".into(), "1".into()),
+                ("B".into(), "2".into()),
+            ],
             home: Some("/srv".into()),
             ..OwnCommand::default()
         };

@@ -38,17 +38,23 @@ impl OwnCommand {
     ///
     /// # Errors
     /// When there is nothing to start, or the image has no such user.
-    pub(crate) fn find(root: &Path, words: &[OsString], entrypoint: Option<&OsString>) -> anyhow::Result<Self> {
+    pub(crate) fn find(
+        root: &Path,
+        words: &[OsString],
+        entrypoint: Option<&OsString>,
+    ) -> anyhow::Result<Self> {
         let tree = Tree::open(root)?;
         let of_image = tree.read(START_CONFIG_PATH, MOST_START_CONFIG_BYTES, ResolveFlags::NO_SYMLINKS)?;
         let Some(json) = of_image else {
-            let words: Vec<_> = entrypoint.filter(|word| !word.is_empty()).into_iter().chain(words).cloned().collect();
+            let words: Vec<_> =
+                entrypoint.filter(|word| !word.is_empty()).into_iter().chain(words).cloned().collect();
             if words.is_empty() {
                 bail!("the image has no command of its own: give one after `--`");
             }
             return Ok(Self { words, ..Self::default() });
         };
-        let config = StartConfig::parse(&json).with_context(|| format!("/{START_CONFIG_PATH} in the image"))?;
+        let config =
+            StartConfig::parse(&json).with_context(|| format!("/{START_CONFIG_PATH} in the image"))?;
         let words = command_words(&config, words, entrypoint);
         if words.is_empty() {
             bail!("the image has no command of its own, only an environment: give one after `--`");
@@ -69,7 +75,9 @@ fn command_words(config: &StartConfig, words: &[OsString], entrypoint: Option<&O
     let own = |words: &[String]| words.iter().map(OsString::from).collect::<Vec<_>>();
     let (mut command, own_words) = match entrypoint {
         // The image's own arguments are meant for its own entrypoint.
-        Some(program) => (vec![program.clone()].into_iter().filter(|word| !word.is_empty()).collect(), Vec::new()),
+        Some(program) => {
+            (vec![program.clone()].into_iter().filter(|word| !word.is_empty()).collect(), Vec::new())
+        }
         None => (own(&config.entrypoint), own(&config.cmd)),
     };
     command.extend(if words.is_empty() { own_words } else { words.to_vec() });
@@ -162,7 +170,8 @@ fn find_account(name: &str, group: Option<&str>, users: &[u8], groups: &[u8]) ->
     let gid = match group {
         None => field_number(3).unwrap_or(0),
         Some(group) => {
-            let named = group_lines().find(|line| line[0] == group.as_bytes()).and_then(|line| parse(line[2]));
+            let named =
+                group_lines().find(|line| line[0] == group.as_bytes()).and_then(|line| parse(line[2]));
             let found = named.or_else(|| group.parse().ok());
             found.with_context(|| format!("the image's group {group:?} is not in its /etc/group"))?
         }
@@ -170,7 +179,8 @@ fn find_account(name: &str, group: Option<&str>, users: &[u8], groups: &[u8]) ->
     // As engines do it, a group that is named is the only one.
     let is_member = |line: &Vec<&[u8]>| {
         let members = line.get(3).copied().unwrap_or_default();
-        group.is_none() && known.is_some_and(|known| members.split(|&byte| byte == b',').any(|one| one == known))
+        group.is_none()
+            && known.is_some_and(|known| members.split(|&byte| byte == b',').any(|one| one == known))
     };
     let more = group_lines().filter(is_member).filter_map(|line| parse(line[2]));
     let home = line.as_ref().map(|line| OsString::from_vec(line[5].to_vec())).filter(|home| !home.is_empty());

@@ -18,8 +18,8 @@ use crate::cli::{Build, TakenAs};
 use hs_output::show::{self, Bar};
 use hs_start::fit::{Fitted, check_fit, fit};
 use hs_start::image::{ImageSource, RemoteOptions};
-use hs_start::source::SourceName;
 use hs_start::open::{open_image, read_profile_heads, read_profiles};
+use hs_start::source::SourceName;
 
 /// The result of a build, as text and as JSON.
 #[derive(Serialize)]

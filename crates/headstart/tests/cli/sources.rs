@@ -83,11 +83,13 @@ fn an_archive_that_lies_is_refused_with_its_entry() {
     tool("tar", &evil);
     run(["build", &archive, "-o", &scene.arg("out.hsi")]).fails(1, &["../etc/motd", "`..`"]);
     assert!(!scene.path("out.hsi").exists());
-    run(["build", "oci-archive:root.tar:x", "-o", &scene.arg("out.hsi")]).fails(1, &["root.tar", "No such file"]);
+    run(["build", "oci-archive:root.tar:x", "-o", &scene.arg("out.hsi")])
+        .fails(1, &["root.tar", "No such file"]);
     run(["build", "docker.io/library/python", "-o", &scene.arg("out.hsi")]).fails(1, &["docker://docker.io"]);
     let word = format!("oci-archive:{}", tar(&scene, "root.tar"));
     run(["build", &word, "-o", &scene.arg("out.hsi")]).fails(1, &["no container's image"]);
-    run(["import", &scene.arg("root.tar"), "-o", &scene.arg("out.hsi")]).fails(1, &["a tar archive", "`headstart build`"]);
+    run(["import", &scene.arg("root.tar"), "-o", &scene.arg("out.hsi")])
+        .fails(1, &["a tar archive", "`headstart build`"]);
 }
 
 fn sha256(path: &Path) -> String {
@@ -122,8 +124,11 @@ fn layout(scene: &Scene, config: &Value) -> (String, Value) {
             "rootfs": {"type": "layers", "diff_ids": [diff_id]}}),
     );
     let kind = "application/vnd.oci.image.manifest.v1+json";
-    let mut manifest =
-        document("manifest", kind, json!({"schemaVersion": 2, "mediaType": kind, "config": config, "layers": [layer]}));
+    let mut manifest = document(
+        "manifest",
+        kind,
+        json!({"schemaVersion": 2, "mediaType": kind, "config": config, "layers": [layer]}),
+    );
     manifest["annotations"] = json!({"org.opencontainers.image.ref.name": "1.0"});
     fs::write(folder.join("oci-layout"), r#"{"imageLayoutVersion":"1.0.0"}"#).expect("written");
     let index = json!({"schemaVersion": 2, "manifests": [manifest]});

@@ -220,20 +220,13 @@ struct StoredFiles {
 }
 
 impl TreeFiles for StoredFiles {
-    fn read_at(
-        &mut self,
-        plan: &Plan,
-        node: NodeId,
-        offset: u64,
-        buf: &mut [u8],
-    ) -> Result<(), SourceError> {
+    fn read_at(&mut self, plan: &Plan, node: NodeId, offset: u64, buf: &mut [u8]) -> Result<(), SourceError> {
         let read = self.contents.read_at(self.files[node.index()], offset, buf);
         read.map_err(|error| match error.kind() {
             std::io::ErrorKind::UnexpectedEof => SourceError::Changed { path: self.shown.clone() },
-            _ => SourceError::Unreadable {
-                path: self.shown.join(OsStr::from_bytes(&plan.path(node))),
-                error,
-            },
+            _ => {
+                SourceError::Unreadable { path: self.shown.join(OsStr::from_bytes(&plan.path(node))), error }
+            }
         })
     }
 

@@ -14,8 +14,10 @@ pub enum ArchiveFault {
     #[error("its header cannot be read: {0}")]
     Header(ParseError),
     /// It is something else.
-    #[error("this is no tar archive, plain or packed with gzip, zstd or xz; a disk is read at any place, so it \
-             cannot come from a stream: write it to a file first")]
+    #[error(
+        "this is no tar archive, plain or packed with gzip, zstd or xz; a disk is read at any place, so it \
+             cannot come from a stream: write it to a file first"
+    )]
     NoArchive,
     /// It ends in the middle.
     #[error("it ends in the middle, after {bytes} bytes; it may be cut short")]
@@ -47,7 +49,9 @@ pub enum ArchiveFault {
         most_bytes: u64,
     },
     /// A name would lead out of the root.
-    #[error("the name {name:?} has a part `..`, which could lead out of the root; make the archive without it")]
+    #[error(
+        "the name {name:?} has a part `..`, which could lead out of the root; make the archive without it"
+    )]
     Above {
         /// The name.
         name: String,

@@ -108,7 +108,13 @@ impl Contents {
     }
 
     /// A part of a file that lies in a store already.
-    pub(super) fn refer(&mut self, to: &mut Begun, offset: u64, bytes: u64, (store, place): (StoreNumber, u64)) {
+    pub(super) fn refer(
+        &mut self,
+        to: &mut Begun,
+        offset: u64,
+        bytes: u64,
+        (store, place): (StoreNumber, u64),
+    ) {
         if bytes == 0 {
             return;
         }

@@ -204,16 +204,15 @@ impl EntryTree {
         while let Some(&folder) = folders.get(next) {
             if let Body::Directory(names) = &self.nodes[folder.index()].body {
                 let below = names.values().map(|named| named.node);
-                folders.extend(below.filter(|node| matches!(self.nodes[node.index()].body, Body::Directory(_))));
+                folders
+                    .extend(below.filter(|node| matches!(self.nodes[node.index()].body, Body::Directory(_))));
             }
             next += 1;
         }
         for folder in folders.into_iter().rev() {
             let Body::Directory(names) = &mut self.nodes[folder.index()].body else { continue };
             let mut names = std::mem::take(names);
-            let has_names = |node: EntryId| {
-                matches!(&self.nodes[node.index()].body, Body::Directory(names) if !names.is_empty())
-            };
+            let has_names = |node: EntryId| matches!(&self.nodes[node.index()].body, Body::Directory(names) if !names.is_empty());
             names.retain(|_, named| named.layer == self.layer || has_names(named.node));
             self.nodes[folder.index()].body = Body::Directory(names);
         }

@@ -212,13 +212,7 @@ impl FolderFiles {
 }
 
 impl TreeFiles for FolderFiles {
-    fn read_at(
-        &mut self,
-        plan: &Plan,
-        node: NodeId,
-        offset: u64,
-        buf: &mut [u8],
-    ) -> Result<(), SourceError> {
+    fn read_at(&mut self, plan: &Plan, node: NodeId, offset: u64, buf: &mut [u8]) -> Result<(), SourceError> {
         let Self { folders, last } = self;
         if last.as_ref().is_none_or(|(open, _)| *open != node) {
             *last = Some((node, folders.file(plan, node)?));

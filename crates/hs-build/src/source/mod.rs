@@ -33,14 +33,14 @@ use hs_image::ComparedDisk;
 use hs_store::Store;
 use hs_units::{ByteRange, to_usize};
 
-pub use archive_fault::ArchiveFault;
-pub use container::{Blob, Blobs, ContainerFault, Known, Platform};
 use archive::{Archive, Unpacked};
+pub use archive_fault::ArchiveFault;
 use cloop::CloopDisk;
 use container::Chosen;
+pub use container::{Blob, Blobs, ContainerFault, Known, Platform};
 pub use error::SourceError;
-pub use qcow2::Qcow2Fault;
 use qcow2::Qcow2Disk;
+pub use qcow2::Qcow2Fault;
 use raw::RawDisk;
 use tree_disk::TreeDisk;
 
@@ -294,11 +294,7 @@ impl Source {
         Self::of_unpacked(unpacked, SourceKind::Container, chosen)
     }
 
-    fn of_unpacked(
-        unpacked: Unpacked,
-        kind: SourceKind,
-        chosen: &Chosen<'_>,
-    ) -> Result<Self, SourceError> {
+    fn of_unpacked(unpacked: Unpacked, kind: SourceKind, chosen: &Chosen<'_>) -> Result<Self, SourceError> {
         let (disk, kept_bytes) = unpacked.plan(chosen.shown, chosen.options, chosen.progress)?;
         Ok(Self { kept_bytes, ..Self::of(Disk::Tree(Box::new(disk)), kind)? })
     }
@@ -392,11 +388,7 @@ impl Source {
 }
 
 fn no_archive(path: &Path) -> SourceError {
-    SourceError::Archive {
-        path: path.to_owned(),
-        entry: None,
-        fault: Box::new(ArchiveFault::NoArchive),
-    }
+    SourceError::Archive { path: path.to_owned(), entry: None, fault: Box::new(ArchiveFault::NoArchive) }
 }
 
 impl ComparedDisk for Source {

@@ -52,9 +52,9 @@ impl TarReading<'_> {
     pub(super) fn read(&mut self, from: ArchiveBytes<'_>) -> Result<(), SourceError> {
         let mut window = Window::new(from);
         let mut unread = Unread::default();
-        let read = self.read_entries(&mut window, &mut unread).and_then(|()| {
-            window.drain().map_err(|fault| (None, fault))
-        });
+        let read = self
+            .read_entries(&mut window, &mut unread)
+            .and_then(|()| window.drain().map_err(|fault| (None, fault)));
         read.map_err(|(entry, fault)| archive_error(self.shown, entry, fault))?;
         unread.warn(self.shown);
         self.report();
@@ -310,7 +310,8 @@ impl Entry {
             let value = record.value_bytes();
             let text = std::str::from_utf8(value);
             let wrong = |field| ArchiveFault::Number { field, value: shown(value) };
-            let whole = |field| text.ok().and_then(|text| text.parse::<u64>().ok()).ok_or_else(|| wrong(field));
+            let whole =
+                |field| text.ok().and_then(|text| text.parse::<u64>().ok()).ok_or_else(|| wrong(field));
             match record.key_bytes() {
                 b"mtime" => {
                     self.status.modified = text.ok().and_then(parse_time).ok_or_else(|| wrong("time"))?;

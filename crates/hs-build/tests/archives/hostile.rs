@@ -13,7 +13,10 @@ fn names_that_lead_out_of_the_root_are_refused() {
     for (tar, words) in [
         (Tar::default().file("a/../../f", b"x"), ["a/../../f", "`..`"]),
         (Tar::default().file("f", b"x").hard_link("h", "../f"), ["../f", "`..`"]),
-        (Tar::default().hard_link("h", "etc/passwd"), ["h: it is a hard link", "not in the archive before it"]),
+        (
+            Tar::default().hard_link("h", "etc/passwd"),
+            ["h: it is a hard link", "not in the archive before it"],
+        ),
         (Tar::default().folder("d").hard_link("h", "d"), ["h: it is a hard link", "a directory"]),
         (Tar::default().file("f", b"x").file("f/g", b"x"), ["f/g", "is no directory"]),
         (Tar::default().symlink("l", "l").file("l/g", b"x"), ["l/g", "more than 40 symbolic links"]),
@@ -21,8 +24,10 @@ fn names_that_lead_out_of_the_root_are_refused() {
         (Tar::default().file(".", b"x"), [".:", "the root"]),
         (Tar::default().entry(b'M', "m", "", b""), ["m:", "several volumes"]),
         (Tar::default().entry(b'Z', "z", "", b""), ["z:", "of kind 'Z'"]),
-        (Tar::default().file(&"n".repeat(100), b"x").records(&[("path", &"n".repeat(256))]).file("x", b""),
-            ["nnn", "1 to 255 bytes"]),
+        (
+            Tar::default().file(&"n".repeat(100), b"x").records(&[("path", &"n".repeat(256))]).file("x", b""),
+            ["nnn", "1 to 255 bytes"],
+        ),
     ] {
         let tar = tar.write(&path);
         let error = refused(&tar);
@@ -76,7 +81,8 @@ fn of_entries_with_one_name_the_last_counts() {
 fn archives_that_are_cut_are_refused_wherever() {
     let work = tempfile::tempdir().unwrap();
     let path = work.path().join("a.tar");
-    let whole = Tar::default().file("f", &[1; 1500]).records(&[("comment", "x")]).file("g", &[2; 10]).unended();
+    let whole =
+        Tar::default().file("f", &[1; 1500]).records(&[("comment", "x")]).file("g", &[2; 10]).unended();
     for len in (513..whole.len()).step_by(171).chain([512, 2048, whole.len()]) {
         fs::write(&path, &whole[..len]).unwrap();
         let error = refused(&path);
@@ -110,11 +116,17 @@ fn sizes_that_lie_are_noticed() {
     for bytes in [1 << 20, 1 << 50, u64::MAX - 5, u64::MAX] {
         let tar = huge(bytes).write(&path);
         let error = refused(&tar);
-        assert!(["cut short", "no file can have", "invalid entry size"].iter().any(|word| error.contains(word)), "{bytes}: {error}");
+        assert!(
+            ["cut short", "no file can have", "invalid entry size"].iter().any(|word| error.contains(word)),
+            "{bytes}: {error}"
+        );
         let packed = filter("gzip", &["-c"], &fs::read(&tar).unwrap());
         fs::write(&path, packed).unwrap();
         let error = refused(&path);
-        assert!(["cut short", "no file can", "--unpack-limit", "header"].iter().any(|word| error.contains(word)), "{error}");
+        assert!(
+            ["cut short", "no file can", "--unpack-limit", "header"].iter().any(|word| error.contains(word)),
+            "{error}"
+        );
     }
     for (records, word) in [
         (&[("size", "-1")][..], "its size is -1"),
@@ -126,7 +138,8 @@ fn sizes_that_lie_are_noticed() {
         let tar = Tar::default().records(records).entry(b'3', "f", "", b"").write(&path);
         assert!(refused(&tar).contains(word), "{}", refused(&tar));
     }
-    let device = Tar::default().records(&[("SCHILY.devmajor", "4096")]).entry(b'3', "dev", "", b"").write(&path);
+    let device =
+        Tar::default().records(&[("SCHILY.devmajor", "4096")]).entry(b'3', "dev", "", b"").write(&path);
     assert!(refused(&device).contains("dev: ext4 cannot hold it"), "{}", refused(&device));
 }
 
@@ -139,14 +152,17 @@ fn maps_of_holes_that_lie_are_refused() {
         Tar::default().records(&records).file("s", &[1; 10])
     };
     source(&sparse("0,4,100,6", "1000").write(&path));
-    for (map, size) in [("0,4,100,6", "105"), ("0,6,4,4", "1000"), ("0,4,100,7", "1000"), ("18446744073709551615,10", "9")] {
+    for (map, size) in
+        [("0,4,100,6", "105"), ("0,6,4,4", "1000"), ("0,4,100,7", "1000"), ("18446744073709551615,10", "9")]
+    {
         let error = refused(&sparse(map, size).write(&path));
         assert!(error.contains("the list of its holes is wrong"), "{map}: {error}");
     }
     // In the format that has the list before the content: one with many parts, one that is damaged, and one
     // without an end.
     let listed = |list: &str, content: usize| {
-        let records = [("GNU.sparse.major", "1"), ("GNU.sparse.minor", "0"), ("GNU.sparse.realsize", "99999999")];
+        let records =
+            [("GNU.sparse.major", "1"), ("GNU.sparse.minor", "0"), ("GNU.sparse.realsize", "99999999")];
         let mut bytes = list.as_bytes().to_vec();
         bytes.resize(bytes.len().next_multiple_of(512) + content, 7);
         Tar::default().records(&records).file("s", &bytes)
@@ -175,7 +191,10 @@ fn what_unpacks_to_more_than_allowed_is_refused_and_zeros_are_not_kept() {
     };
     limited(bytes.len() as u64).unwrap();
     let error = limited(8 << 20).unwrap_err();
-    assert!(matches!(error, SourceError::Archive { .. }) && error.to_string().contains("--unpack-limit"), "{error}");
+    assert!(
+        matches!(error, SourceError::Archive { .. }) && error.to_string().contains("--unpack-limit"),
+        "{error}"
+    );
     // What comes behind the end of an archive counts as well.
     let mut bytes = Tar::default().file("f", b"x").bytes();
     bytes.resize(9 << 20, 0);

@@ -152,7 +152,9 @@ fn flattened() -> Tar {
 fn layers_of_every_packing_become_one_tree() {
     let work = tempfile::tempdir().unwrap();
     let expected = digest(&source(&flattened().write(&work.path().join("flat.tar"))));
-    for (number, packings) in [["", "", ""], ["gzip", "zstd", ""], ["zstd", "gzip", "gzip"]].into_iter().enumerate() {
+    for (number, packings) in
+        [["", "", ""], ["gzip", "zstd", ""], ["zstd", "gzip", "gzip"]].into_iter().enumerate()
+    {
         let mut image = three_layers(packings);
         let manifest = image.manifest("amd64");
         let layout = image.layout(&work.path().join(format!("layout {number}")), &[manifest]);
@@ -165,7 +167,11 @@ fn layers_of_every_packing_become_one_tree() {
             let tar = work.path().join(name);
             archive(folder, &tar, &[]);
             let found = source(&tar);
-            assert_eq!((found.kind(), digest(&found)), (SourceKind::Container, expected), "{name} {packings:?}");
+            assert_eq!(
+                (found.kind(), digest(&found)),
+                (SourceKind::Container, expected),
+                "{name} {packings:?}"
+            );
             let packed = filter("gzip", &["-c"], &fs::read(&tar).unwrap());
             let options = SourceOptions { keep_in: Some(work.path().to_owned()), ..SourceOptions::default() };
             let stream = Box::new(std::io::Cursor::new(packed));
@@ -196,7 +202,8 @@ fn an_image_can_be_taken_as_the_files_that_it_consists_of() {
 #[test]
 fn the_configuration_is_kept_in_the_tree() {
     let work = tempfile::tempdir().unwrap();
-    let config = json!({"Entrypoint": ["/init"], "Cmd": null, "Env": ["A=1"], "User": "7", "Labels": {"x": "y"}});
+    let config =
+        json!({"Entrypoint": ["/init"], "Cmd": null, "Env": ["A=1"], "User": "7", "Labels": {"x": "y"}});
     // A link in its place is not followed.
     let layer = Tar::default().folder("etc").symlink(".headstart", "etc");
     let mut image = Image::default().layer("gzip", layer).config(config);
@@ -236,7 +243,9 @@ fn images_are_chosen_by_name_and_platform() {
         let options = SourceOptions { platform: Some(platform.parse().unwrap()), ..SourceOptions::default() };
         Source::open_layout(&layout, name, &options, &|_| {}).map(|found| digest(&found))
     };
-    let of = |content: &[u8]| digest(&source(&Tar::default().file("f", content).write(&work.path().join("f.tar"))));
+    let of = |content: &[u8]| {
+        digest(&source(&Tar::default().file("f", content).write(&work.path().join("f.tar"))))
+    };
     assert_eq!(content(Some("both"), "linux/amd64").unwrap(), of(b"amd64"));
     assert_eq!(content(Some("both"), "linux/arm64").unwrap(), of(b"arm64"));
     assert_eq!(content(Some("both"), "linux/arm64/v8").unwrap(), of(b"arm64"));
@@ -382,7 +391,8 @@ fn layers_become_what_tar_unpacks_one_over_the_other() {
     let work = tempfile::tempdir().unwrap();
     let root = work.path().join("root");
     fs::create_dir(&root).unwrap();
-    let first = Tar::default().folder(".").folder("d").file("d/a", &[1; 9000]).file("d/b", b"b").symlink("l", "d");
+    let first =
+        Tar::default().folder(".").folder("d").file("d/a", &[1; 9000]).file("d/b", b"b").symlink("l", "d");
     let second = Tar::default().folder("d").file("d/c", b"c").hard_link("d/e", "d/a").file("d/b", b"new");
     for (number, tar) in [first, second].into_iter().enumerate() {
         let path = tar.write(&work.path().join(format!("{number}.tar")));

@@ -130,7 +130,13 @@ impl Tar {
     }
 
     /// An entry whose header is changed before its checksum is made.
-    pub(crate) fn changed(mut self, kind: u8, name: &str, bytes: u64, change: impl FnOnce(&mut [u8])) -> Self {
+    pub(crate) fn changed(
+        mut self,
+        kind: u8,
+        name: &str,
+        bytes: u64,
+        change: impl FnOnce(&mut [u8]),
+    ) -> Self {
         self.header(kind, name, "", bytes, change);
         self
     }

@@ -8,7 +8,9 @@ use std::path::Path;
 use hs_build::source::{Source, SourceKind, SourceOptions};
 use rustix::fs::{AtFlags, CWD, FileType, Mode, Timespec, Timestamps, XattrFlags};
 
-use crate::support::{Tar, archive, digest, filter, is_root, open_with, refused, run, source, unpack, write_out};
+use crate::support::{
+    Tar, archive, digest, filter, is_root, open_with, refused, run, source, unpack, write_out,
+};
 
 /// Names, kinds and contents that archives have in ways of their own.
 fn make_tree(root: &Path) {

@@ -61,7 +61,11 @@ impl Repository {
     /// # Errors
     /// When that is no digest.
     pub fn blob(&self, digest: &str) -> Result<RepositoryBlob, HttpError> {
-        Ok(RepositoryBlob { access: Arc::clone(&self.0), blob: known(digest)?, is_known: AtomicBool::new(false) })
+        Ok(RepositoryBlob {
+            access: Arc::clone(&self.0),
+            blob: known(digest)?,
+            is_known: AtomicBool::new(false),
+        })
     }
 
     fn fetch(&self, reference: &str) -> Result<Vec<u8>, HttpError> {

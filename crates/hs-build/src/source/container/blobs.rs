@@ -177,10 +177,7 @@ impl Read for PassingReader<'_> {
 }
 
 /// All of a document, whose size is not known.
-pub(super) fn read_document(
-    what: &'static str,
-    stream: &mut dyn Read,
-) -> Result<Vec<u8>, ContainerFault> {
+pub(super) fn read_document(what: &'static str, stream: &mut dyn Read) -> Result<Vec<u8>, ContainerFault> {
     let mut json = Vec::new();
     let read = stream.take(MOST_DOCUMENT_BYTES + 1).read_to_end(&mut json);
     read.map_err(|error| ContainerFault::Read { name: what.to_owned(), error })?;

@@ -95,7 +95,10 @@ impl FromStr for Platform {
             {
                 Ok(Self { os, architecture, variant })
             }
-            _ => Err("a platform is OS/ARCHITECTURE or OS/ARCHITECTURE/VARIANT, such as linux/amd64".to_owned()),
+            _ => {
+                Err("a platform is OS/ARCHITECTURE or OS/ARCHITECTURE/VARIANT, such as linux/amd64"
+                    .to_owned())
+            }
         }
     }
 }
@@ -119,10 +122,15 @@ impl Index {
     ///
     /// # Errors
     /// When there is none, or more than one.
-    pub(super) fn choose(&self, name: Option<&str>, wanted: &Platform) -> Result<&Descriptor, ContainerFault> {
+    pub(super) fn choose(
+        &self,
+        name: Option<&str>,
+        wanted: &Platform,
+    ) -> Result<&Descriptor, ContainerFault> {
         let images = || self.manifests.iter().filter(|image| image.is_image());
         let known = || {
-            let mut known: Vec<String> = images().filter_map(|image| image.names().next()).map(Into::into).collect();
+            let mut known: Vec<String> =
+                images().filter_map(|image| image.names().next()).map(Into::into).collect();
             known.sort();
             known.dedup();
             known
@@ -135,13 +143,17 @@ impl Index {
             return Err(ContainerFault::NoName { name: name.to_owned(), known: known().into() });
         }
         // What says no platform may be for any.
-        let fits = |image: &&&Descriptor| image.platform.as_ref().is_none_or(|platform| platform.is_for(wanted));
+        let fits =
+            |image: &&&Descriptor| image.platform.as_ref().is_none_or(|platform| platform.is_for(wanted));
         let fitting: Vec<&Descriptor> = named.iter().filter(fits).copied().collect();
         match fitting[..] {
             [image] => Ok(image),
             [] => {
-                let known: Vec<_> =
-                    named.iter().filter_map(|image| image.platform.as_ref()).map(ToString::to_string).collect();
+                let known: Vec<_> = named
+                    .iter()
+                    .filter_map(|image| image.platform.as_ref())
+                    .map(ToString::to_string)
+                    .collect();
                 Err(ContainerFault::NoPlatform { wanted: wanted.to_string(), known: known.into() })
             }
             // Of several variants, the first is the one that the maker means.
@@ -266,7 +278,8 @@ mod tests {
     fn index(entries: &[(&str, Option<&str>)]) -> Index {
         let manifest = |(at, (name, platform)): (usize, &(&str, Option<&str>))| {
             let platform: Option<Platform> = platform.map(|platform| platform.parse().unwrap());
-            let annotations = [(NAMES[0].to_owned(), (*name).to_owned())].into_iter().filter(|_| !name.is_empty());
+            let annotations =
+                [(NAMES[0].to_owned(), (*name).to_owned())].into_iter().filter(|_| !name.is_empty());
             Descriptor {
                 media_type: String::new(),
                 digest: at.to_string(),

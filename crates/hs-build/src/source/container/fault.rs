@@ -103,7 +103,10 @@ pub enum ContainerFault {
         error: io::Error,
     },
     /// A layer of another kind than files in a tar archive.
-    #[error("a layer is {media_type:?}, not a tar archive, plain or packed with gzip or zstd{}", hint(media_type))]
+    #[error(
+        "a layer is {media_type:?}, not a tar archive, plain or packed with gzip or zstd{}",
+        hint(media_type)
+    )]
     LayerType {
         /// What it is.
         media_type: String,

@@ -10,17 +10,17 @@ mod fault;
 use std::path::Path;
 use std::sync::Arc;
 
-pub use blobs::{Blob, Blobs};
 use blobs::{ArchivedFiles, Files, FolderFiles, LayoutBlobs, Passing, Sha256, read_document};
+pub use blobs::{Blob, Blobs};
+pub use documents::Platform;
 use documents::{
     Descriptor, ImageConfig, Index, MOST_DOCUMENT_BYTES, Manifest, SavedImage, choose_saved, parse,
 };
-pub use documents::Platform;
 pub use fault::{ContainerFault, Known};
 use hs_ext4::Time;
 
-use super::archive_bytes::{ArchiveBytes, Packing, peek};
 use super::archive::{Stamps, Unpacked};
+use super::archive_bytes::{ArchiveBytes, Packing, peek};
 use super::assembly::{Status, file_type};
 use super::contents::{Contents, FileStamp};
 use super::entries::{EntryTree, NewBody};
@@ -79,9 +79,10 @@ pub(super) fn form_of(tree: &EntryTree) -> Option<Form> {
         return Some(Form::Layout);
     }
     // A root with a file of this name has directories beside it that are no layers.
-    let is_saved = has(b"manifest.json") && !tree.names(super::entries::EntryId::ROOT).any(|(name, _)| {
-        [&b"usr"[..], b"etc", b"bin", b"sbin"].contains(&name)
-    });
+    let is_saved = has(b"manifest.json")
+        && !tree
+            .names(super::entries::EntryId::ROOT)
+            .any(|(name, _)| [&b"usr"[..], b"etc", b"bin", b"sbin"].contains(&name));
     is_saved.then_some(Form::Saved)
 }
 
@@ -152,11 +153,7 @@ fn container_error(path: &Path, fault: ContainerFault) -> SourceError {
 }
 
 /// The image that a manifest leads to, which may be a list of images.
-fn image_of(
-    blobs: &mut dyn Blobs,
-    document: &[u8],
-    chosen: &Chosen<'_>,
-) -> Result<Image, ContainerFault> {
+fn image_of(blobs: &mut dyn Blobs, document: &[u8], chosen: &Chosen<'_>) -> Result<Image, ContainerFault> {
     let machine = Platform::of_machine();
     let wanted = chosen.options.platform.as_ref().unwrap_or(&machine);
     let mut document = document.to_vec();
@@ -170,7 +167,8 @@ fn image_of(
             continue;
         }
         let layers = manifest.layers.unwrap_or_default();
-        let of_artifact = manifest.artifact_type.into_iter().chain(layers.iter().map(|layer| layer.media_type.clone()));
+        let of_artifact =
+            manifest.artifact_type.into_iter().chain(layers.iter().map(|layer| layer.media_type.clone()));
         if let Some(media_type) = of_artifact.into_iter().find(|media_type| !is_layer_type(media_type)) {
             return Err(ContainerFault::LayerType { media_type });
         }
@@ -207,7 +205,9 @@ impl Image {
         self.check_platform(chosen)?;
         let digests = self.config.diff_ids().len();
         let layers = self.layers.len();
-        if digests != layers && (digests > 0 || self.layers.iter().any(|layer| matches!(layer, Layer::File(_)))) {
+        if digests != layers
+            && (digests > 0 || self.layers.iter().any(|layer| matches!(layer, Layer::File(_))))
+        {
             return Err(ContainerFault::Layers { layers, digests });
         }
         Ok(self)
@@ -222,15 +222,17 @@ impl Image {
             return Ok(());
         }
         // Variants are often said in lists of images only.
-        let platform =
-            Platform { os: "linux".to_owned(), architecture: architecture.clone(), variant: None };
+        let platform = Platform { os: "linux".to_owned(), architecture: architecture.clone(), variant: None };
         match &chosen.options.platform {
             Some(wanted) if wanted.architecture != platform.architecture => {
                 let known = vec![platform.to_string()].into();
                 Err(ContainerFault::NoPlatform { wanted: wanted.to_string(), known })
             }
             None if !platform.is_for(&Platform::of_machine()) => {
-                log::warn!("{}: its programs are for {platform}, not for this machine", chosen.shown.display());
+                log::warn!(
+                    "{}: its programs are for {platform}, not for this machine",
+                    chosen.shown.display()
+                );
                 Ok(())
             }
             _ => Ok(()),
@@ -244,11 +246,7 @@ fn document_file(files: &mut dyn Files, path: &'static str) -> Result<Vec<u8>, C
 }
 
 /// A document that a descriptor leads to.
-fn read_blob(
-    blob: Blob<'_>,
-    what: &'static str,
-    descriptor: &Descriptor,
-) -> Result<Vec<u8>, ContainerFault> {
+fn read_blob(blob: Blob<'_>, what: &'static str, descriptor: &Descriptor) -> Result<Vec<u8>, ContainerFault> {
     if descriptor.size > MOST_DOCUMENT_BYTES {
         let (bytes, most_bytes) = (descriptor.size, MOST_DOCUMENT_BYTES);
         return Err(ContainerFault::LargeDocument { what, bytes, most_bytes });
@@ -301,11 +299,7 @@ struct Layers<'a> {
 }
 
 impl Layers<'_> {
-    fn apply(
-        &mut self,
-        image: &Image,
-        from: &mut LayersFrom<'_>,
-    ) -> Result<(), ContainerFault> {
+    fn apply(&mut self, image: &Image, from: &mut LayersFrom<'_>) -> Result<(), ContainerFault> {
         let mut left_bytes = self.chosen.options.unpack_limit_bytes;
         for (number, layer) in image.layers.iter().enumerate() {
             let diff_id = image.config.diff_ids().get(number);
@@ -361,7 +355,9 @@ impl Layers<'_> {
         if config != StartConfig::default() {
             let chosen = self.chosen;
             let kept = keep_config(&mut self.tree, &mut self.contents, &config);
-            kept.map_err(|error| super::tar::archive_error(chosen.shown, Some(START_CONFIG_PATH.to_owned()), error))?;
+            kept.map_err(|error| {
+                super::tar::archive_error(chosen.shown, Some(START_CONFIG_PATH.to_owned()), error)
+            })?;
         }
         Ok(Unpacked { tree: self.tree, contents: self.contents, stamps: self.stamps })
     }

@@ -46,9 +46,8 @@ fn listed(tree: &EntryTree) -> Vec<String> {
 #[test]
 fn parents_appear_and_links_are_followed_within_the_tree() {
     let tree = tree(&["a/b/f", "lib -> usr/lib", "usr/lib/", "lib/f", "up -> ../../../a", "up/g/f"]);
-    let expected = [
-        "/a", "/a/b", "/a/b/f", "/a/g", "/a/g/f", "/lib", "/up", "/usr", "/usr/lib", "/usr/lib/f",
-    ];
+    let expected =
+        ["/a", "/a/b", "/a/b/f", "/a/g", "/a/g/f", "/lib", "/up", "/usr", "/usr/lib", "/usr/lib/f"];
     assert_eq!(listed(&tree), expected);
     assert_eq!(tree.status(tree.find(b"a").unwrap().unwrap()).mode, MISSING_MODE);
     assert_eq!(tree.find(b"lib/f").unwrap(), tree.find(b"/usr/lib/f").unwrap());

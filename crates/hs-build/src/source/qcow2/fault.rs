@@ -69,8 +69,10 @@ pub enum Qcow2Fault {
         name: String,
     },
     /// A backing file of another kind.
-    #[error("its backing file is {name:?}, {kind}: only raw and qcow2 files are read; `qemu-img convert -O raw` \
-        makes a raw disk of it")]
+    #[error(
+        "its backing file is {name:?}, {kind}: only raw and qcow2 files are read; `qemu-img convert -O raw` \
+        makes a raw disk of it"
+    )]
     BackingKind {
         /// Its name.
         name: String,

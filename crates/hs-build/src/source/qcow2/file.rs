@@ -48,7 +48,11 @@ pub(super) enum Run {
     /// From this place of the file.
     Stored(u64),
     /// Of a compressed cluster, from this place in it.
-    Compressed { offset: u64, bytes: u64, within: u64 },
+    Compressed {
+        offset: u64,
+        bytes: u64,
+        within: u64,
+    },
 }
 
 impl<B: Bytes> Qcow2File<B> {
@@ -100,7 +104,8 @@ impl<B: Bytes> Qcow2File<B> {
         let part_bytes = cluster_bytes / header.parts();
         let first = within / part_bytes;
         let state = entry.part(first);
-        let last = (first + 1..header.parts()).find(|&part| entry.part(part) != state).unwrap_or(header.parts());
+        let last =
+            (first + 1..header.parts()).find(|&part| entry.part(part) != state).unwrap_or(header.parts());
         let here = (last * part_bytes - within).min(left);
         let run = match (state, entry) {
             (PartState::Present, Entry::Parts { offset: 0, .. }) => {

@@ -184,9 +184,16 @@ impl Header {
 /// Where a cluster is.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(super) enum Entry {
-    Compressed { offset: u64, bytes: u64 },
+    Compressed {
+        offset: u64,
+        bytes: u64,
+    },
     /// Each part has a bit; one that is neither present nor zeros is of the backing file.
-    Parts { offset: u64, present: u32, zeros: u32 },
+    Parts {
+        offset: u64,
+        present: u32,
+        zeros: u32,
+    },
 }
 
 /// The state of a part of a cluster.
@@ -230,7 +237,9 @@ fn backing_name(area: &[u8], at: u64, bytes: u64) -> Result<Vec<u8>, Qcow2Fault>
         return Err(Qcow2Fault::Header("the name of its backing file is too long"));
     }
     let range = usize::try_from(at).ok().and_then(|at| area.get(at..)?.get(..to_usize(bytes)));
-    range.map(<[u8]>::to_vec).ok_or(Qcow2Fault::OutOfFile { what: "the name of the backing file", offset: at })
+    range
+        .map(<[u8]>::to_vec)
+        .ok_or(Qcow2Fault::OutOfFile { what: "the name of the backing file", offset: at })
 }
 
 /// The format of the backing file, among the extensions behind the header.

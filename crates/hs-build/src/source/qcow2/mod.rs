@@ -38,9 +38,8 @@ enum Layer {
 /// Whether a file begins as a qcow2 file.
 pub(super) fn is_qcow2(path: &Path) -> bool {
     let mut start = [0; 4];
-    File::open(path).is_ok_and(|file| {
-        Bytes::read_exact_at(&file, &mut start, 0).is_ok() && start == header::MAGIC
-    })
+    File::open(path)
+        .is_ok_and(|file| Bytes::read_exact_at(&file, &mut start, 0).is_ok() && start == header::MAGIC)
 }
 
 impl std::fmt::Debug for Qcow2Disk {
@@ -272,7 +271,8 @@ impl Chain {
             return Err(Qcow2Fault::BackingKind { name: shown(), kind: "no regular file".to_owned() });
         }
         let is_known = |(_, known, _): &(PathBuf, File, FileStamp)| {
-            identity(known).is_ok_and(|(known_device, known_inode, _)| (known_device, known_inode) == (device, inode))
+            identity(known)
+                .is_ok_and(|(known_device, known_inode, _)| (known_device, known_inode) == (device, inode))
         };
         if self.stamps.iter().any(is_known) {
             return Err(Qcow2Fault::Cycle { name: shown() });
@@ -282,13 +282,15 @@ impl Chain {
 
     /// What a backing file is: what the header says, or else its first bytes.
     fn kind(&self, name: &[u8], format: Option<&[u8]>, file: &File) -> Result<BackingKind, Qcow2Fault> {
-        let kind = |kind: String| Qcow2Fault::BackingKind { name: String::from_utf8_lossy(name).into_owned(), kind };
+        let kind =
+            |kind: String| Qcow2Fault::BackingKind { name: String::from_utf8_lossy(name).into_owned(), kind };
         match format {
             Some(b"qcow2") => Ok(BackingKind::Qcow2),
             Some(b"raw") => Ok(BackingKind::Raw),
             Some(other) => Err(kind(format!("of the format {}", String::from_utf8_lossy(other)))),
             None => {
-                let mut start = vec![0; to_usize(Bytes::len(file).min(hs_format::FileKind::NEEDED_BYTES as u64))];
+                let mut start =
+                    vec![0; to_usize(Bytes::len(file).min(hs_format::FileKind::NEEDED_BYTES as u64))];
                 let read = Bytes::read_exact_at(file, &mut start, 0);
                 read.map_err(|error| Qcow2Fault::Read { offset: 0, bytes: start.len() as u64, error })?;
                 match hs_format::FileKind::of(&start) {
