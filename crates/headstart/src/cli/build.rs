@@ -21,9 +21,9 @@ pub(crate) struct Build {
     ///
     /// DISK: a raw disk image or a block device, whatever is on it, or a qcow2 file with its backing files.
     ///
-    /// FILE: a tar archive, plain or packed with gzip, zstd or xz. It becomes what the directory would that it
-    /// is unpacked to, as root; nothing is unpacked to the machine, and root is not needed. A dash reads it
-    /// from standard input.
+    /// FILE: a tar archive, plain or packed with gzip, zstd or xz. It becomes what the directory would that
+    /// it is unpacked to, as root; nothing is unpacked to the machine, and root is not needed. A dash reads
+    /// it from standard input.
     ///
     /// oci:DIR[:NAME], oci-archive:FILE[:NAME], docker-archive:FILE[:NAME]: a container's image, in a folder
     /// (OCI layout) or in an archive (of `docker save`, `podman save`, skopeo). Without a prefix they are

@@ -34,8 +34,8 @@ pub(crate) struct StartFlags {
     /// Start this program in place of the image's entrypoint, with CMD as its arguments. Empty: CMD alone.
     ///
     /// An image that was built from a container's image has a command of its own, by the rules of containers:
-    /// CMD replaces the arguments (`Cmd`), not the program (`Entrypoint`). /.headstart/config.json in the image
-    /// has it.
+    /// CMD replaces the arguments (`Cmd`), not the program (`Entrypoint`). /.headstart/config.json in the
+    /// image has it.
     #[arg(long, value_name = "PROGRAM", hide_short_help = true)]
     pub entrypoint: Option<OsString>,
     /// Memory for what the command writes, also to /tmp and /dev/shm. It is discarded at the end; writes that

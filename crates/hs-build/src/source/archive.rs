@@ -9,6 +9,7 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 use hs_ext4::{NodeId, Plan};
+use hs_units::to_usize;
 use tar_core::Header;
 
 use super::archive_bytes::{ArchiveBytes, FilePart, Packing, peek};
@@ -170,7 +171,7 @@ fn assemble(
     let mut assembly = assembly.map_err(|refusal| failed(None, b"", refusal.into()))?;
     let mut files = vec![Stored::default()];
     // Where each entry has its first name.
-    let mut first_names: Vec<Option<NodeId>> = vec![None; tree.len() as usize];
+    let mut first_names: Vec<Option<NodeId>> = vec![None; to_usize(tree.len())];
     let mut pending = vec![(NodeId::ROOT, EntryId::ROOT)];
     while let Some((folder, entries)) = pending.pop() {
         let above = pending.len();

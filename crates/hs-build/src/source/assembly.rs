@@ -1,5 +1,5 @@
-//! From the entries of a tree, in one order whatever they come from, to the plan of a file system and a digest
-//! of it all.
+//! From the entries of a tree, in one order whatever they come from, to the plan of a file system and a
+//! digest of it all.
 
 use std::io;
 

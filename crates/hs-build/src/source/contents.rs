@@ -1,5 +1,5 @@
-//! Where the contents of an archive's files lie: in the archive itself, where it can be read at any place, and
-//! else in one file without a name.
+//! Where the contents of an archive's files lie: in the archive itself, where it can be read at any place,
+//! and else in one file without a name.
 
 use std::fs::File;
 use std::io::{self, Read, Write};

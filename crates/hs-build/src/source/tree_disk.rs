@@ -1,7 +1,7 @@
 //! A tree of files becomes an ext4 file system, which is read as a disk and never stored.
 //!
-//! 1. Walk and read the tree: what it holds, which blocks of its files are zeros, and a digest ([`assembly`]).
-//!    A directory is walked by [`tree`]; what archives hold comes from [`entries`].
+//! 1. Walk and read the tree: what it holds, which blocks of its files are zeros, and a digest
+//!    ([`assembly`]). A directory is walked by [`tree`]; what archives hold comes from [`entries`].
 //! 2. Give everything its place ([`hs_ext4`]).
 //! 3. Make each block when it is read: from the layout, or from the file that it belongs to.
 //!

@@ -1,4 +1,4 @@
-//! Archives that nobody should make.
+//! Archives that lie, or lead out of their root.
 
 use std::fs;
 

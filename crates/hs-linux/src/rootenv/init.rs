@@ -131,8 +131,9 @@ fn become_user(user: &CommandUser) -> io::Result<()> {
     let checked = |result| if result == 0 { Ok(()) } else { Err(io::Error::last_os_error()) };
     // SAFETY: the list of groups lives until the call returns, and has this length.
     checked(unsafe { libc::setgroups(user.groups.len(), user.groups.as_ptr()) })?;
-    // SAFETY: these take numbers only.
+    // SAFETY: this takes numbers only.
     checked(unsafe { libc::setresgid(user.gid, user.gid, user.gid) })?;
+    // SAFETY: so does this.
     checked(unsafe { libc::setresuid(user.uid, user.uid, user.uid) })
 }
 

@@ -1,7 +1,7 @@
 //! The header of a qcow2 file, and the entries of its tables: QEMU's docs/interop/qcow2.txt. All numbers are
 //! big-endian.
 
-use hs_units::to_usize;
+use hs_units::{to_u32, to_usize};
 
 use super::fault::Qcow2Fault;
 
@@ -71,7 +71,7 @@ impl Header {
             return Err(Qcow2Fault::Version { version });
         }
         let (backing_at, backing_bytes) = (number(8, 8)?, number(16, 4)?);
-        let cluster_bits = number(20, 4)? as u32;
+        let cluster_bits = to_u32(number(20, 4)?);
         let (disk_bytes, encryption) = (number(24, 8)?, number(32, 4)?);
         let (l1_size, l1_at) = (number(36, 4)?, number(40, 8)?);
         let (features, header_bytes) = if version == 3 { (number(72, 8)?, number(100, 4)?) } else { (0, 72) };
@@ -171,7 +171,7 @@ impl Header {
         let offset = Self::offset_in(entry);
         let (present, zeros) = if self.has_subclusters {
             let map = number(8);
-            (map as u32, (map >> 32) as u32)
+            (to_u32(map & u64::from(u32::MAX)), to_u32(map >> 32))
         } else if self.knows_zeros && entry & 1 != 0 {
             (0, 1)
         } else {

@@ -31,7 +31,7 @@ pub(super) struct Qcow2Disk {
 
 /// A file of the chain: the first is the disk, each has what the one before leaves out.
 enum Layer {
-    Qcow2(Qcow2File<File>),
+    Qcow2(Box<Qcow2File<File>>),
     Raw(File, u64),
 }
 
@@ -214,7 +214,7 @@ impl Chain {
             self.stamp(&path, &file)?;
             let opened = Qcow2File::open(file).map_err(|fault| qcow2_error(&path, fault))?;
             let backing = opened.header().backing.clone();
-            self.layers.push(Layer::Qcow2(opened));
+            self.layers.push(Layer::Qcow2(Box::new(opened)));
             let Some((name, format)) = backing else { return Ok(()) };
             let failed = |fault| qcow2_error(&path, fault);
             let (next, behind) = self.open_backing(&path, &name).map_err(failed)?;
