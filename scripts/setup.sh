@@ -50,7 +50,9 @@ test  fuse2fs             mounts the ext4 inside an image without root and witho
 test  busybox-static      the tiny root in which the tests of the command line run commands
 test  systemd             systemd-analyze checks the unit of systemd that make install installs
 test  cloop-utils         the tests make cloop files with it to import, and extract exported ones
-test  qemu-utils          qemu-img reads and checks the cloop and qcow2 files that the tests export
+test  qemu-utils          qemu-img reads and makes the cloop and qcow2 files that the tests export and build from
+test  xz-utils            packs archives that the tests build images of
+test  zstd                packs others
 test  libnbd-bin          nbdinfo, nbdcopy and nbdfuse read what the tests serve over NBD
 test  qemu-system-x86     the guest of 'headstart boot --vmm qemu' and its tests
 test  xorriso             writes the bootable media that the tests start machines from
@@ -75,7 +77,6 @@ test  python3             its web server, which knows no ranges, is one that the
 test  python3-venv        the folder in which pip puts Perfetto's own classes, which read an exported trace
 bench curl                copies a squashfs over HTTP, for comparison
 bench nbdkit              serves disks over NBD, for comparison
-bench xz-utils            packs what nbdkit's xz filter reads
 LIST
     # Debian has its own keys; elsewhere mmdebstrap needs them to check what it downloads.
     if [ "$distribution" != debian ]; then

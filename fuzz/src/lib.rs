@@ -3,9 +3,11 @@
 //!
 //! `make fuzz` gives them to a fuzzer. Every `make test` runs the files of `fuzz/corpus/` through them.
 
+pub mod archive;
 pub mod block_log;
 pub mod cloop;
 pub mod composed;
+pub mod container;
 pub mod ext4;
 pub mod fill_events;
 pub mod http_reply;
@@ -16,6 +18,7 @@ pub mod model_file;
 pub mod nbd;
 pub mod pointer;
 pub mod profile;
+pub mod qcow2;
 pub mod recording_line;
 pub mod regions;
 pub mod report_json;
@@ -30,9 +33,11 @@ pub type Target = fn(&[u8]) -> bool;
 
 /// Every target by its name, which is that of its program in `targets/` and of its folder in `corpus/`.
 pub const TARGETS: &[(&str, Target)] = &[
+    ("archive", archive::run),
     ("block_log", block_log::run),
     ("cloop", cloop::run),
     ("composed", composed::run),
+    ("container", container::run),
     ("ext4", ext4::run),
     ("fill_events", fill_events::run),
     ("http_reply", http_reply::run),
@@ -43,6 +48,7 @@ pub const TARGETS: &[(&str, Target)] = &[
     ("nbd", nbd::run),
     ("pointer", pointer::run),
     ("profile", profile::run),
+    ("qcow2", qcow2::run),
     ("recording_line", recording_line::run),
     ("regions", regions::run),
     ("report_json", report_json::run),

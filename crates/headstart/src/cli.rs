@@ -45,7 +45,7 @@ use std::path::PathBuf;
 use clap::{Args, Parser, Subcommand};
 
 pub(crate) use self::boot::Boot;
-pub(crate) use self::build::{Build, Import};
+pub(crate) use self::build::{Build, Import, TakenAs};
 pub(crate) use self::demo::{Demo, Story};
 pub(crate) use self::emulation::MediumParser;
 pub(crate) use self::export::{DiskFormat, Export};
@@ -88,7 +88,7 @@ const GLOBAL: &str = "Global options";
 /// The commands.
 #[derive(Debug, Subcommand)]
 pub(crate) enum Command {
-    /// Build an image from a disk or a directory.
+    /// Build an image from a directory, a disk, a tar archive or a container's image.
     Build(Build),
     /// Build an image from a cloop file or a raw disk.
     Import(Import),

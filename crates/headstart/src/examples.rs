@@ -25,6 +25,9 @@ const EXAMPLES: &[(&str, &[&str])] = &[
         &[
             "headstart build /srv/root -o root.hsi",
             "headstart build /srv/root -o release.hsi --codec zstd:19     # slower, and smaller",
+            "headstart build root.tar.gz -o root.hsi                      # or -, for standard input",
+            "headstart build docker://python:3.12-slim -o python.hsi      # then: headstart run python.hsi",
+            "headstart build vm.qcow2 -o vm.hsi",
             "headstart build disk.raw -o disk.hsi --codec zstd:3 --window 256K",
             "headstart build /srv/root -o fast.hsi --profile start.hsp",
         ],

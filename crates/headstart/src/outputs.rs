@@ -21,6 +21,7 @@ use clap::{Arg, ArgAction, ArgMatches, Command};
 use hs_format::FileKind;
 use hs_start::channel;
 use hs_start::location::{ImageLocation, ImagePlace};
+use hs_start::source::SourceName;
 use hs_trust::pointer::SUFFIX;
 
 use self::content::Content;
@@ -207,7 +208,8 @@ fn inputs(command: &str, matches: &ArgMatches) -> Vec<PathBuf> {
             }));
         }
         if let Ok(Some(words)) = matches.try_get_many::<OsString>(id) {
-            found.extend(words.flat_map(|word| [Some(word.into()), after_name(word)]).flatten());
+            let of_source = |word: &OsString| SourceName::parse(word).path().map(Path::to_owned);
+            found.extend(words.flat_map(|word| [of_source(word), after_name(word)]).flatten());
         }
     }
     found

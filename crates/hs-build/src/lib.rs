@@ -22,6 +22,7 @@ mod find;
 mod linked_file;
 mod optimize;
 mod output;
+mod start_config;
 
 pub use base::BaseBlocks;
 pub use build::{BuildOptions, BuildReport, DEFAULT_LEVEL, WINDOW_BYTES, build, build_unnamed};
@@ -31,3 +32,4 @@ pub use find::find_blocks;
 pub use linked_file::{first_linked_file, read_linked_file};
 pub use optimize::{HotPlacement, OptimizeOptions, OptimizeReport, optimize};
 pub use output::UnnamedFile;
+pub use start_config::{MOST_START_CONFIG_BYTES, START_CONFIG_PATH, StartConfig};

@@ -421,7 +421,8 @@ fn a_raw_file_is_read_as_it_is_and_padded() {
     let mut file = File::create(&path).unwrap();
     file.write_all(b"QFI\xfbanything").unwrap();
     file.write_all_at(b"tail", (1 << 20) + 1).unwrap();
-    let source = open(&path).unwrap();
+    let options = SourceOptions { raw: true, ..SourceOptions::default() };
+    let source = Source::open(&path, &options, &|_| {}).unwrap();
     assert_eq!((source.kind(), source.content()), (SourceKind::RawFile, FileKind::Qcow2));
     assert_eq!(source.bytes(), (1 << 20) + 4096);
     let mut block = [0xff; 4096];

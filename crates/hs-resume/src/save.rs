@@ -81,7 +81,9 @@ impl SaveGuest for Saver {
         // In a window of its own, which is read before the disk is known.
         let end = length(&memory)?.next_multiple_of(WINDOW_BYTES);
         memory.write_all_at(&description.encode()?, end).context("write the description of the guest")?;
-        let source = Source::open(&parts.memory_file, &SourceOptions::default(), &|_| {})?;
+        // Memory may begin like anything.
+        let raw = SourceOptions { raw: true, ..SourceOptions::default() };
+        let source = Source::open(&parts.memory_file, &raw, &|_| {})?;
         let base = self.base_blocks().unwrap_or_else(|error| {
             log::warn!("{error:#}: the whole snapshot is stored");
             None

@@ -5,6 +5,8 @@ use std::collections::BTreeMap;
 use std::ffi::{OsStr, OsString};
 use std::os::unix::ffi::OsStrExt;
 
+use crate::own_command::OwnCommand;
+
 /// Where programs are, who starts them, how the terminal is written to, and where on Earth and in which
 /// language that is.
 const TOLD: [&str; 10] =
@@ -50,15 +52,24 @@ impl Variable {
     }
 }
 
-/// The environment of the command that these flags are for, of `all` that there is.
-pub fn of_command(
+/// Of those, what belongs to the user who starts the command, which an image with a user of its own has
+/// itself.
+const OF_THE_USER: [&str; 3] = ["HOME", "USER", "LOGNAME"];
+
+/// The environment of the command that these flags are for, of `all` that there is. What the image has of its
+/// own comes before that of this process, and what the flags say before both.
+pub(crate) fn of_command(
     flags: &Containment,
+    own: &OwnCommand,
     all: impl IntoIterator<Item = (OsString, OsString)>,
 ) -> Vec<(OsString, OsString)> {
     let all: BTreeMap<OsString, OsString> = all.into_iter().collect();
-    let told = all.iter().filter(|(key, _)| flags.privileged || is_told(key));
+    let is_of_user = |key: &OsString| own.home.is_some() && OF_THE_USER.iter().any(|name| key == *name);
+    let told = all.iter().filter(|(key, _)| flags.privileged || is_told(key) && !is_of_user(key));
     let mut environment: BTreeMap<OsString, OsString> =
         told.map(|(key, value)| (key.clone(), value.clone())).collect();
+    environment.extend(own.home.iter().map(|home| ("HOME".into(), home.clone())));
+    environment.extend(own.variables.iter().cloned());
     if !flags.privileged {
         environment.entry("PATH".into()).or_insert_with(|| USUAL_PATH.into());
     }
@@ -79,7 +90,11 @@ mod tests {
     use super::*;
 
     fn told(flags: &Containment, all: &[(&str, &str)]) -> Vec<String> {
-        let environment = of_command(flags, all.iter().map(|(key, value)| (key.into(), value.into())));
+        told_of(&OwnCommand::default(), flags, all)
+    }
+
+    fn told_of(own: &OwnCommand, flags: &Containment, all: &[(&str, &str)]) -> Vec<String> {
+        let environment = of_command(flags, own, all.iter().map(|(key, value)| (key.into(), value.into())));
         let word = |(key, value): (OsString, OsString)| format!("{}={}", key.display(), value.display());
         environment.into_iter().map(word).collect()
     }
@@ -102,6 +117,23 @@ mod tests {
         assert_eq!(told(&asked, &all), ["E=", "HOME=/", "LC_ALL=C", &path, "TOKEN=secret"]);
         let all_of_it = Containment { privileged: true, ..none };
         assert_eq!(told(&all_of_it, &all), ["HOME=/root", "LCX=no", "LC_ALL=C", "TOKEN=secret"]);
+    }
+
+    #[test]
+    fn the_image_says_more_than_the_user_and_the_flags_say_most() {
+        let own = OwnCommand {
+            variables: vec![
+                ("PATH".into(), "/opt".into()),
+                ("A".into(), "1".into()),
+                ("B".into(), "2".into()),
+            ],
+            home: Some("/srv".into()),
+            ..OwnCommand::default()
+        };
+        let all = [("PATH", "/bin"), ("HOME", "/root"), ("USER", "me"), ("TERM", "vt100"), ("B", "3")];
+        let variables = vec![Variable { key: "B".into(), value: None }];
+        let flags = Containment { variables, privileged: false };
+        assert_eq!(told_of(&own, &flags, &all), ["A=1", "B=3", "HOME=/srv", "PATH=/opt", "TERM=vt100"]);
     }
 
     #[test]

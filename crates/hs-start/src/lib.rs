@@ -10,6 +10,7 @@
 //! - [`recording_line`]: how a machine that records its own start gives the profile away.
 //! - [`learned`]: profiles that starts keep for the next one.
 //! - [`trace`], [`process_log`], [`stage_spans`]: requests, processes and stages of a start, for reports.
+//! - [`source`], `container`: what images are built from; `own_command`: how an image of a container starts.
 //! - [`progress`]: how far long work has come.
 //! - [`summary`]: the figures of both.
 //! - [`pinned`], [`server_files`]: what a server of images keeps and opens.
@@ -19,6 +20,7 @@ mod base;
 pub mod boot;
 pub mod cache;
 pub mod channel;
+mod container;
 mod el_torito;
 pub mod environment;
 pub mod fit;
@@ -31,6 +33,7 @@ pub mod location;
 pub mod medium;
 pub mod on_medium;
 pub mod open;
+mod own_command;
 pub mod pinned;
 pub mod process_log;
 pub mod progress;
@@ -39,6 +42,7 @@ pub mod record;
 pub mod recording_line;
 pub mod remote;
 pub mod server_files;
+pub mod source;
 pub mod stage_spans;
 pub mod start;
 pub mod summary;

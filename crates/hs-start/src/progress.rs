@@ -3,6 +3,7 @@
 use hs_build::source::SourceProgress;
 use hs_image::Progress;
 use hs_output::show::Bar;
+use hs_units::ByteSize;
 
 /// Shows how far work with an image has come.
 pub fn of_image(bar: &Bar, progress: Progress) {
@@ -11,7 +12,11 @@ pub fn of_image(bar: &Bar, progress: Progress) {
 
 /// Shows how far the opening of a source has come.
 pub fn of_source(bar: &Bar, progress: SourceProgress) {
-    if let SourceProgress::Scanning { entries, .. } = progress {
-        bar.spin(format!("scanning the directory: {entries} entries"));
+    match progress {
+        SourceProgress::Scanning { entries, .. } => bar.spin(format!("scanning: {entries} entries")),
+        SourceProgress::Unpacking { entries, bytes } => {
+            bar.spin(format!("unpacking: {entries} entries, {} kept", ByteSize(bytes)));
+        }
+        _ => {}
     }
 }

@@ -161,7 +161,11 @@ fn profile_of(
 /// The command of a start, as one line.
 #[must_use]
 pub fn command_line(spec: &Start) -> String {
-    spec.command.iter().map(|word| word.to_string_lossy()).collect::<Vec<_>>().join(" ")
+    if spec.command.is_empty() && spec.entrypoint.is_none() {
+        return "the image's own command".to_owned();
+    }
+    let words = spec.entrypoint.iter().filter(|word| !word.is_empty()).chain(&spec.command);
+    words.map(|word| word.to_string_lossy()).collect::<Vec<_>>().join(" ")
 }
 
 /// Records a boot. The files of its blocks are not known, because the guest mounts the file system itself.

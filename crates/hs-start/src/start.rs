@@ -29,6 +29,7 @@ use crate::learned::LearnedFolder;
 use crate::limit;
 use crate::medium::{self, Damage};
 use crate::on_medium::OnMedium;
+use crate::own_command::OwnCommand;
 use crate::process_log::ProcessLog;
 use crate::ready_line;
 use crate::remote::places_here;
@@ -89,8 +90,11 @@ pub struct Start {
     pub damage: Damage,
     /// How the file system is mounted.
     pub mount: MountFsOptions,
-    /// The command.
+    /// The command; in an image with an entrypoint, the arguments of that. Without any, what the image has
+    /// of its own.
     pub command: Vec<OsString>,
+    /// In place of the image's own entrypoint; none at all where it is empty.
+    pub entrypoint: Option<OsString>,
     /// The access of the command to this machine.
     pub contain: Containment,
     /// Memory for what it writes.
@@ -264,12 +268,11 @@ fn subject<'a>(spec: &Start, served: &'a ServedDisk, on_medium: &OnMedium) -> Su
         Prefetching::Hold => PrefetchMode::Hold,
         Prefetching::Push => PrefetchMode::Push,
     };
-    let words: Vec<_> = spec.command.iter().map(|word| word.to_string_lossy()).collect();
     let fixed = Status {
         pid: std::process::id(),
         version: env!("CARGO_PKG_VERSION").to_owned(),
         image,
-        command: Some(words.join(" ")),
+        command: Some(crate::record::command_line(spec)),
         since: unix_now(),
         medium: spec.medium.to_string(),
         log: log_output::place(),
@@ -283,16 +286,19 @@ fn subject<'a>(spec: &Start, served: &'a ServedDisk, on_medium: &OnMedium) -> Su
 /// Starts the command.
 fn spawn(spec: &Start, mounted: &Mounted) -> anyhow::Result<Child> {
     let piped = spec.ready.is_some() || spec.output != CommandOutput::Stdout;
+    let own = OwnCommand::find(mounted.root.root(), &spec.command, spec.entrypoint.as_ref())?;
     let options = SpawnOptions {
         stdout: if piped { Stream::Pipe } else { Stream::Inherit },
-        env: Some(environment::of_command(&spec.contain, std::env::vars_os())),
+        env: Some(environment::of_command(&spec.contain, &own, std::env::vars_os())),
+        user: own.user,
+        cwd: own.folder,
         confinement: match spec.contain.privileged {
             true => Confinement::Privileged,
             false => Confinement::Container { set_user_id: spec.mount.trusted },
         },
         ..SpawnOptions::default()
     };
-    Ok(mounted.root.spawn(&spec.command, options)?)
+    Ok(mounted.root.spawn(&own.words, options)?)
 }
 
 /// Makes a start in what is mounted.

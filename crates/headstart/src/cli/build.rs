@@ -1,8 +1,10 @@
 //! Flags of `headstart build` and `headstart import`.
 
+use std::ffi::OsString;
 use std::path::PathBuf;
 
 use clap::Args;
+use hs_build::source::Platform;
 use hs_start::location::ImageLocation;
 use hs_units::ByteSize;
 
@@ -12,8 +14,24 @@ use super::optimize::ProfileUse;
 /// Flags of `headstart build`.
 #[derive(Debug, Args)]
 pub(crate) struct Build {
-    /// A raw disk image, a block device, or a directory, which becomes an ext4 file system.
-    pub source: PathBuf,
+    /// What to build from: a directory, a disk, a tar archive or a container's image. Its content says which
+    /// it is; --help has all of them.
+    ///
+    /// DIR: a directory, which becomes an ext4 file system.
+    ///
+    /// DISK: a raw disk image or a block device, whatever is on it, or a qcow2 file with its backing files.
+    ///
+    /// FILE: a tar archive, plain or packed with gzip, zstd or xz. It becomes what the directory would that
+    /// it is unpacked to, as root; nothing is unpacked to the machine, and root is not needed. A dash reads
+    /// it from standard input.
+    ///
+    /// oci:DIR[:NAME], oci-archive:FILE[:NAME], docker-archive:FILE[:NAME]: a container's image, in a folder
+    /// (OCI layout) or in an archive (of `docker save`, `podman save`, skopeo). Without a prefix they are
+    /// recognised too; --as tree takes them as they are.
+    ///
+    /// oci://HOST/NAME[:TAG], docker://NAME[:TAG]: a container's image in a registry.
+    #[arg(value_name = "SOURCE")]
+    pub source: OsString,
     /// The image to write. It appears when it is complete; an image of that name is replaced.
     #[arg(short, long, value_name = "IMAGE")]
     pub output: PathBuf,
@@ -45,7 +63,20 @@ pub(crate) struct Build {
     /// image may hold a state that never was.
     #[arg(long, hide_short_help = true)]
     pub mounted: bool,
-    /// Free space in the file system that is made of a directory.
+    /// Open the backing files that a qcow2 file names wherever they lie, not only in its own folder. A
+    /// stranger's file could name any file of this machine.
+    #[arg(long, hide_short_help = true)]
+    pub follow_backing: bool,
+    /// Take a directory or an archive as a tree of files although it is a container's image.
+    #[arg(long = "as", value_name = "KIND", hide_short_help = true, conflicts_with = "raw")]
+    pub taken_as: Option<TakenAs>,
+    /// The platform of a container's image, as OS/ARCHITECTURE[/VARIANT]. Default: this machine's.
+    #[arg(long, value_name = "PLATFORM", hide_short_help = true)]
+    pub platform: Option<Platform>,
+    /// The most bytes that an archive may have when it is unpacked: a small file may unpack to without end.
+    #[arg(long, value_name = "SIZE", default_value = "256G", hide_short_help = true)]
+    pub unpack_limit: ByteSize,
+    /// Free space in the file system that is made of a directory or an archive.
     #[arg(long, value_name = "SIZE", default_value = "0")]
     pub free: ByteSize,
     /// Threads that compress. Default: one per core.
@@ -56,6 +87,13 @@ pub(crate) struct Build {
     /// Print the result as JSON.
     #[arg(long)]
     pub json: bool,
+}
+
+/// What a source is to be taken as.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, clap::ValueEnum)]
+pub(crate) enum TakenAs {
+    /// A tree of files.
+    Tree,
 }
 
 /// Flags of `headstart import`.

@@ -32,6 +32,13 @@ pub(crate) struct StartFlags {
     /// from a network, a rotating disk or an emulated medium.
     #[arg(long, value_name = "KIB", help_heading = "Prefetch and cache", hide_short_help = true)]
     pub read_ahead: Option<u32>,
+    /// Start this program in place of the image's entrypoint, with CMD as its arguments. Empty: CMD alone.
+    ///
+    /// An image that was built from a container's image has a command of its own, by the rules of containers:
+    /// CMD replaces the arguments (`Cmd`), not the program (`Entrypoint`). /.headstart/config.json in the
+    /// image has it.
+    #[arg(long, value_name = "PROGRAM", hide_short_help = true)]
+    pub entrypoint: Option<OsString>,
     /// Memory for what the command writes, also to /tmp and /dev/shm. It is discarded at the end; writes that
     /// do not fit fail with "No space left on device".
     #[arg(long, value_name = "SIZE", default_value = "1G", hide_short_help = true)]
@@ -78,8 +85,8 @@ pub(crate) struct Profile {
     /// Print the result as JSON.
     #[arg(long)]
     pub json: bool,
-    /// The command, after `--`.
-    #[arg(last = true, required = true, value_name = "CMD")]
+    /// The command, after `--`. An image of a container has one of its own.
+    #[arg(last = true, value_name = "CMD")]
     pub command: Vec<OsString>,
 }
 
@@ -112,8 +119,8 @@ pub(crate) struct Run {
     /// standard output, the output of the command goes to standard error.
     #[arg(long, value_name = "FILE", num_args = 0..=1, require_equals = true, default_missing_value = STDOUT)]
     pub json: Option<PathBuf>,
-    /// The command, after `--`.
-    #[arg(last = true, required = true, value_name = "CMD")]
+    /// The command, after `--`. An image of a container has one of its own.
+    #[arg(last = true, value_name = "CMD")]
     pub command: Vec<OsString>,
 }
 

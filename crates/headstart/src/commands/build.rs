@@ -13,12 +13,13 @@ use serde::Serialize;
 
 use super::optimize::Placed;
 use super::sign::sign_output;
-use super::source::{check_there, refuse_mounted, refuse_no_disk, say_of_squashfs, warn_of_journal};
-use crate::cli::Build;
+use super::source::{check_there, folder_of, refuse_mounted, refuse_no_disk, say_of_source, warn_of_journal};
+use crate::cli::{Build, TakenAs};
 use hs_output::show::{self, Bar};
 use hs_start::fit::{Fitted, check_fit, fit};
 use hs_start::image::{ImageSource, RemoteOptions};
 use hs_start::open::{open_image, read_profile_heads, read_profiles};
+use hs_start::source::SourceName;
 
 /// The result of a build, as text and as JSON.
 #[derive(Serialize)]
@@ -32,6 +33,9 @@ struct Built {
     /// Only with a base.
     #[serde(skip_serializing_if = "Option::is_none")]
     composed_windows: Option<u64>,
+    /// Of an archive's files, what had to be kept in a temporary file.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    kept_bytes: Option<u64>,
     hot_bytes: u64,
     hot_compressed_bytes: u64,
     /// Only for a medium that is modelled.
@@ -46,25 +50,34 @@ struct Built {
 
 /// Builds an image.
 pub(crate) fn run(args: &Build, quiet: bool) -> anyhow::Result<()> {
-    check_there(&args.source)?;
-    refuse_mounted(&args.source, args.mounted)?;
+    let name = SourceName::parse(&args.source);
+    check_there(&name)?;
+    if let Some(path) = name.path() {
+        refuse_mounted(path, args.mounted)?;
+    }
     let heads = read_profile_heads(&args.profiles)?;
     let bar = Bar::new(quiet);
     let options = SourceOptions {
         free_bytes: args.free.0,
         output: Some(args.output.clone()),
+        raw: args.raw,
+        follow_backing: args.follow_backing,
+        tree: args.taken_as == Some(TakenAs::Tree),
+        platform: args.platform.clone(),
+        keep_in: Some(folder_of(&args.output)),
+        unpack_limit_bytes: args.unpack_limit.0,
         ..SourceOptions::default()
     };
-    let source = Source::open(&args.source, &options, &|progress| progress::of_source(&bar, progress))?;
+    let source = name.open(&options, &bar)?;
     let source = match &args.partition {
-        Some(word) => source.partition(&args.source, word)?,
+        Some(word) => source.partition(&name.shown(), word)?,
         None => source,
     };
-    refuse_no_disk(&source, &args.source, args.raw || args.partition.is_some())?;
+    refuse_no_disk(&source, &name.shown(), args.raw || args.partition.is_some())?;
     if !quiet {
-        say_of_squashfs(&source, &args.source);
+        say_of_source(&source, &name.shown(), &args.output);
     }
-    warn_of_journal(&source, &args.source)?;
+    warn_of_journal(&source, &name.shown())?;
     check_fit(&args.profiles, &heads, source.bytes(), args.use_of.min_match)?;
     let profiles = read_profiles(&args.profiles)?;
     let mut build = BuildOptions { window_bytes: args.window.0, ..BuildOptions::default() };
@@ -82,11 +95,11 @@ pub(crate) fn run(args: &Build, quiet: bool) -> anyhow::Result<()> {
         drop(bar);
         sign_output(hot.image_digest, &args.output, args.signed.sign.as_deref())?;
         let placed = Placed::new(args.use_of.medium, &hot);
-        return print(&args.output, args.json, &cold, Some((&hot, placed)), fitted);
+        return print(&args.output, args.json, &cold, Some((&hot, placed)), fitted, source.kept_bytes());
     };
     drop(bar);
     sign_output(report.image_digest, &args.output, args.signed.sign.as_deref())?;
-    print(&args.output, args.json, &report, None, Vec::new())
+    print(&args.output, args.json, &report, None, Vec::new(), source.kept_bytes())
 }
 
 /// The image whose blocks are not stored again.
@@ -127,6 +140,7 @@ pub(crate) fn print(
     cold: &BuildReport,
     hot: Option<(&OptimizeReport, Option<Placed>)>,
     fitted: Vec<Fitted>,
+    kept_bytes: u64,
 ) -> anyhow::Result<()> {
     let (hot, placement) = hot.map_or((None, None), |(hot, placed)| (Some(hot), placed));
     let built = Built {
@@ -137,6 +151,7 @@ pub(crate) fn print(
         zero_windows: cold.zero_windows,
         shared_windows: cold.shared_windows,
         composed_windows: (cold.composed_windows > 0).then_some(cold.composed_windows),
+        kept_bytes: (kept_bytes > 0).then_some(kept_bytes),
         hot_bytes: hot.map_or(0, |hot| hot.hot_bytes),
         hot_compressed_bytes: hot.map_or(0, |hot| hot.hot_compressed_bytes),
         placement,

@@ -22,7 +22,7 @@ pub(crate) fn run(args: &Import, quiet: bool) -> anyhow::Result<()> {
     let report =
         hs_build::build(&source, &args.output, &options, &|progress| progress::of_image(&bar, progress))?;
     drop(bar);
-    build::print(&args.output, args.json, &report, None, Vec::new())
+    build::print(&args.output, args.json, &report, None, Vec::new(), 0)
 }
 
 /// The kind of a file shows at its start, whatever its name.
@@ -39,7 +39,8 @@ fn open(args: &Import) -> anyhow::Result<Source> {
         return Ok(Source::open_cloop(Box::new(file))?);
     }
     drop(file);
-    let source = Source::open(&args.file, &SourceOptions::default(), &|_| {})?;
+    let options = SourceOptions { raw: true, ..SourceOptions::default() };
+    let source = Source::open(&args.file, &options, &|_| {})?;
     refuse_no_disk(&source, &args.file, args.raw)?;
     Ok(source)
 }

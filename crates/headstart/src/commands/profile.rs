@@ -77,6 +77,7 @@ pub(crate) fn record(args: &Profile, output: CommandOutput) -> anyhow::Result<(h
         damage: args.start.emulation.damage.value(),
         mount,
         command: args.command.clone(),
+        entrypoint: args.start.entrypoint.clone(),
         contain: args.start.contain.value(),
         scratch: args.start.scratch,
         status: None,

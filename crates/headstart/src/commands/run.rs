@@ -62,6 +62,7 @@ pub(crate) fn spec(args: &Run) -> anyhow::Result<Start> {
             ..mount
         },
         command: args.command.clone(),
+        entrypoint: args.start.entrypoint.clone(),
         contain: args.start.contain.value(),
         scratch: args.start.scratch,
         status: None,

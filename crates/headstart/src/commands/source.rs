@@ -1,11 +1,13 @@
-//! What an image is built from: a directory, or a file that is a disk.
+//! What an image is built from, and what is said of it.
 
-use std::path::Path;
+use std::path::{Path, PathBuf};
 
 use anyhow::bail;
 use hs_build::source::{Source, SourceKind};
 use hs_format::{DiskContent, FileKind};
 use hs_linux::MountedForWriting;
+use hs_start::source::SourceName;
+use hs_units::ByteSize;
 use hs_volumes::{FileSystem, Journal};
 
 /// Bytes of a sector: a disk has a whole number of them.
@@ -14,25 +16,24 @@ const SECTOR_BYTES: u64 = 512;
 /// Refuses a source that is not there.
 ///
 /// # Errors
-/// What a source is, and how to have one of what may have been meant.
-pub(crate) fn check_there(source: &Path) -> anyhow::Result<()> {
-    let word = source.as_os_str().to_string_lossy();
-    if source.exists() {
+/// What a source is.
+pub(crate) fn check_there(source: &SourceName) -> anyhow::Result<()> {
+    let Some(path) = source.path() else { return Ok(()) };
+    if path.as_os_str() == "-" || path.exists() {
         return Ok(());
     }
-    if word == "-" {
-        bail!("a disk is read at any place, so it cannot come from standard input: write it to a file first");
-    }
+    let word = path.display();
     // docker.io/library/python:3.12, or localhost:5000/demo
-    let host = word.split_once('/').map_or("", |(host, _)| host);
-    let is_container = word.contains("://") || host.contains(['.', ':']) && !host.starts_with('.');
-    let hint = match is_container {
-        true => {
-            ". A container's image becomes a directory, as root: `docker export $(docker create NAME) | tar -xC DIR`"
-        }
-        false => "",
+    let text = path.to_string_lossy();
+    let host = text.split_once('/').map_or("", |(host, _)| host);
+    let hint = match host.contains(['.', ':']) && !host.starts_with('.') {
+        true => format!(". A container's image in a registry is docker://{word}"),
+        false => String::new(),
     };
-    bail!("{word}: No such file or directory. `build` takes a raw disk, a block device or a directory{hint}")
+    bail!(
+        "{word}: No such file or directory. `build` takes a directory, a disk, a tar archive or a container's \
+         image{hint}"
+    )
 }
 
 /// Refuses a disk that a file system of this machine is written to, unless that `is_known`.
@@ -60,13 +61,25 @@ pub(crate) fn refuse_mounted(source: &Path, is_known: bool) -> anyhow::Result<()
     }
 }
 
-/// Says what becomes of a compressed file system.
-pub(crate) fn say_of_squashfs(source: &Source, path: &Path) {
+/// The folder that a file lies in.
+pub(crate) fn folder_of(file: &Path) -> PathBuf {
+    file.parent().filter(|folder| !folder.as_os_str().is_empty()).unwrap_or(Path::new(".")).to_owned()
+}
+
+/// Says what becomes of a source, where that may be a surprise.
+pub(crate) fn say_of_source(source: &Source, path: &Path, output: &Path) {
+    let shown = path.display();
     if source.content() == FileKind::Disk(DiskContent::Squashfs) {
-        let path = path.display();
         hs_output::note!(
-            "{path}: this squashfs becomes the disk as it is; it is compressed already, so the image is about as \
-             large. To compress its files anew, unpack it (`unsquashfs -d DIR {path}`) and build DIR"
+            "{shown}: this squashfs becomes the disk as it is; it is compressed already, so the image is about as \
+             large. To compress its files anew, unpack it (`unsquashfs -d DIR {shown}`) and build DIR"
+        );
+    }
+    if source.kept_bytes() > 0 {
+        hs_output::note!(
+            "{shown}: its files take {} of a temporary file in {} until the image is complete",
+            ByteSize(source.kept_bytes()),
+            folder_of(output).display()
         );
     }
 }
@@ -131,12 +144,15 @@ fn what_to_do(path: &impl std::fmt::Display, kind: FileKind) -> String {
              disk of it"
         ),
         FileKind::Profile => ": give the disk or the directory, and this with --profile".to_owned(),
-        FileKind::Qcow2 | FileKind::VirtualDisk => {
+        FileKind::Qcow2 => ": `headstart build` takes the disk out of it".to_owned(),
+        FileKind::VirtualDisk => {
             format!(": make a raw disk of it with `qemu-img convert -O raw {path} disk.raw`")
         }
         FileKind::Cloop => ": `headstart import` takes the disk out of it".to_owned(),
         FileKind::Compressed(_) => ": unpack it, and give the disk in it".to_owned(),
-        FileKind::Tar | FileKind::Zip => ": unpack it, and give the directory".to_owned(),
+        // One that `build` cannot take has a damaged header.
+        FileKind::Tar => ": `headstart build` takes it, unless its first header is damaged".to_owned(),
+        FileKind::Zip => ": unpack it, and give the directory".to_owned(),
         _ => "; --raw takes it as a raw disk all the same".to_owned(),
     }
 }

@@ -154,6 +154,17 @@ fn no_output_destroys_a_file_by_a_slip() {
 }
 
 #[test]
+fn an_archive_that_is_read_is_not_replaced() {
+    let files = Files::new();
+    let words =
+        ["build", &format!("oci-archive:{}:1.0", files.path("in")), "-o", &files.path("in"), "--force"];
+    let words: Vec<OsString> = words.iter().map(Into::into).collect();
+    let matches = arguments::parse(&words).unwrap_or_else(|error| panic!("{error}")).1;
+    let error = check(&matches).expect_err("it is read").to_string();
+    assert!(error.contains("which is read"), "{error}");
+}
+
+#[test]
 fn a_file_of_the_same_kind_is_replaced() {
     let disk = |offset: usize, magic: &[u8]| [&vec![0; offset][..], magic].concat();
     let files = Files::new();

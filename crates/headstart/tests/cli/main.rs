@@ -70,6 +70,7 @@ mod service;
 mod setup;
 mod short_areas;
 mod short_memory;
+mod sources;
 mod starts;
 mod supervised;
 mod under_systemd;

@@ -134,9 +134,9 @@ fn nearly_right_words_are_answered_with_the_right_ones() {
     run(["verify", &format!("{}#hs1-00", scene.arg("disk.hsi"))]).fails(2, &["'#hs1-00' is no name", "hs1-"]);
     run(["build", "docker.io/library/python:3.12", "-o", &out]).fails(
         1,
-        &["No such file or directory", "a raw disk, a block device or a directory", "docker export"],
+        &["No such file or directory", "a directory, a disk, a tar archive", "docker://docker.io/library"],
     );
-    run(["build", "-", "-o", &out]).fails(1, &["standard input", "write it to a file"]);
+    run(["build", "-", "-o", &out]).fails(1, &["standard input", "empty"]);
     let mut squashfs = vec![0; 8192];
     squashfs[..4].copy_from_slice(b"hsqs");
     fs::write(scene.path("root.squashfs"), squashfs).expect("written");

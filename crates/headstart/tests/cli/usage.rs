@@ -106,7 +106,7 @@ fn wrong_usage_is_two_and_says_what_is_right() {
     run(["export", "x", "-o", "y"]).fails(1, &["--format"]);
     run(["export", "x", "-o", "y", "--format", "vdi"]).fails(2, &["vdi", "raw", "cloop", "qcow2"]);
     run(["optimize", "x", "-o", "y"]).fails(2, &["--profile"]);
-    run(["run", "x"]).fails(2, &["CMD"]);
+    run(["run"]).fails(2, &["IMAGE"]);
     run(["run", "x", "--ready", "(", "--", "true"]).fails(2, &["--ready"]);
     run(["boot", "x", "--vmm", "bochs"]).fails(2, &["bochs", "uml", "qemu"]);
     run(["boot", "x", "--vmm", "qemu", "--accel", "xen"]).fails(2, &["xen", "auto", "kvm", "tcg"]);

@@ -7,6 +7,9 @@ use hs_store::StoreError;
 use hs_units::ByteSize;
 use hs_volumes::ChoiceError;
 
+use super::archive_fault::ArchiveFault;
+use super::container::ContainerFault;
+use super::qcow2::Qcow2Fault;
 use crate::cloop::CloopFault;
 
 /// Why a source could not be opened or read. Variants carry data; the text says what failed, where,
@@ -73,6 +76,32 @@ pub enum SourceError {
         path: PathBuf,
         /// What is wrong with the choice.
         choice: ChoiceError,
+    },
+    /// An archive, or one of its entries, cannot be taken.
+    #[error("{}: {}{fault}", path.display(), entry.as_ref().map(|entry| format!("{entry}: ")).unwrap_or_default())]
+    Archive {
+        /// The archive.
+        path: PathBuf,
+        /// The name of the entry.
+        entry: Option<String>,
+        /// What is wrong.
+        fault: Box<ArchiveFault>,
+    },
+    /// A container's image cannot be taken.
+    #[error("{}: {fault}", path.display())]
+    Container {
+        /// The image.
+        path: PathBuf,
+        /// What is wrong.
+        fault: Box<ContainerFault>,
+    },
+    /// A qcow2 file, or one behind it, cannot be taken.
+    #[error("{}: {fault}", path.display())]
+    Qcow2 {
+        /// The file.
+        path: PathBuf,
+        /// What is wrong.
+        fault: Box<Qcow2Fault>,
     },
     /// A read was asked for that does not lie within the disk.
     #[error("{}: a read of {len} bytes at {offset} goes past the end of the disk, {bytes}", path.display())]

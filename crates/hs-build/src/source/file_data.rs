@@ -9,6 +9,26 @@ use hs_ext4::DataRun;
 use hs_units::{BLOCK_BYTES, to_u32, to_usize};
 use rustix::fs::SeekFrom;
 
+/// The bytes of one file.
+pub(super) trait Content {
+    /// The next range with data at or after `position` in a file of `file_bytes`; nothing when only holes
+    /// follow.
+    fn next_data(&self, position: u64, file_bytes: u64) -> Option<(u64, u64)>;
+
+    /// Fills `buf` from `offset`. A file that is shorter is an unexpected end.
+    fn read_part(&self, buf: &mut [u8], offset: u64) -> io::Result<()>;
+}
+
+impl Content for File {
+    fn next_data(&self, position: u64, file_bytes: u64) -> Option<(u64, u64)> {
+        next_data(self, position, file_bytes)
+    }
+
+    fn read_part(&self, buf: &mut [u8], offset: u64) -> io::Result<()> {
+        FileExt::read_exact_at(self, buf, offset)
+    }
+}
+
 /// Reads files one after the other with one buffer and one digest of all their data.
 pub(super) struct FileReader {
     buffer: Vec<u8>,
@@ -40,13 +60,13 @@ impl FileReader {
     /// that is shorter is an unexpected end.
     pub(super) fn read(
         &mut self,
-        file: &File,
+        file: &dyn Content,
         file_bytes: u64,
         names: &mut blake3::Hasher,
     ) -> io::Result<Vec<DataRun>> {
         let mut runs = Vec::new();
         let mut position = 0;
-        while let Some((start, end)) = next_data(file, position, file_bytes) {
+        while let Some((start, end)) = file.next_data(position, file_bytes) {
             // Holes of file systems with smaller blocks may start within a block.
             let start = (start - start % BLOCK_BYTES).max(position);
             let end = end.next_multiple_of(BLOCK_BYTES).min(file_bytes);
@@ -63,7 +83,7 @@ impl FileReader {
 
     fn read_range(
         &mut self,
-        file: &File,
+        file: &dyn Content,
         range: std::ops::Range<u64>,
         runs: &mut Vec<DataRun>,
     ) -> io::Result<()> {
@@ -71,7 +91,7 @@ impl FileReader {
         while position < range.end {
             let len = to_usize((range.end - position).min(self.buffer.len() as u64));
             let buffer = &mut self.buffer[..len];
-            file.read_exact_at(buffer, position)?;
+            file.read_part(buffer, position)?;
             self.bytes += len as u64;
             // Neighbouring blocks are hashed in one call, which is several times quicker.
             let mut unhashed = 0;

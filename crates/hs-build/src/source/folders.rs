@@ -6,14 +6,16 @@ use std::ffi::OsStr;
 use std::fs::File;
 use std::os::fd::{AsRawFd, OwnedFd};
 use std::os::unix::ffi::OsStrExt;
+use std::os::unix::fs::FileExt;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 use hs_ext4::{NodeId, Plan};
-use rustix::fs::{AtFlags, CWD, FileType, Mode, OFlags, Statx, StatxFlags};
+use rustix::fs::{AtFlags, CWD, Mode, OFlags, Statx, StatxFlags};
 use rustix::io::Errno;
 
 use super::SourceError;
+use super::tree_disk::TreeFiles;
 
 /// Folders that are kept open: most of the next ones lie in one of them.
 const MOST_OPEN: usize = 16;
@@ -113,6 +115,11 @@ impl Folders {
         Ok(Self { path: path.to_owned(), root, stamps: Vec::new(), open: VecDeque::new() })
     }
 
+    /// The root.
+    pub(super) fn root(&self) -> Folder {
+        self.root.clone()
+    }
+
     /// Remembers what the kernel says of the next node of the plan.
     pub(super) fn push(&mut self, status: &Statx) {
         self.stamps.push(Stamp::of(status));
@@ -191,9 +198,32 @@ impl Folders {
     }
 }
 
-/// The type that a mode says.
-pub(super) fn file_type(status: &Statx) -> FileType {
-    FileType::from_raw_mode(status.stx_mode.into())
+/// The files of a tree, and the one of them that was read last.
+#[derive(Debug)]
+pub(super) struct FolderFiles {
+    folders: Folders,
+    last: Option<(NodeId, File)>,
+}
+
+impl FolderFiles {
+    pub(super) const fn new(folders: Folders) -> Self {
+        Self { folders, last: None }
+    }
+}
+
+impl TreeFiles for FolderFiles {
+    fn read_at(&mut self, plan: &Plan, node: NodeId, offset: u64, buf: &mut [u8]) -> Result<(), SourceError> {
+        let Self { folders, last } = self;
+        if last.as_ref().is_none_or(|(open, _)| *open != node) {
+            *last = Some((node, folders.file(plan, node)?));
+        }
+        let Some((_, file)) = last else { unreachable!("it has just been opened") };
+        file.read_exact_at(buf, offset).map_err(|error| unreadable(folders.path(plan, node), error))
+    }
+
+    fn verify_unchanged(&mut self, plan: &Plan) -> Result<(), SourceError> {
+        self.folders.verify_unchanged(plan)
+    }
 }
 
 /// What a failed call on an entry means: one that has just been listed and is gone, shorter, or of another

@@ -2,20 +2,31 @@
 //!
 //! A regular file or a block device is the disk, byte for byte, whatever it holds. A directory becomes an
 //! ext4 file system whose blocks are made when they are read, so that equal trees give equal bytes wherever
-//! and whenever they are built; see the `directory` module for how. A cloop file gives the disk that was
-//! compressed into it.
+//! and whenever they are built; see the `tree_disk` module for how. A tar archive becomes what the directory
+//! would that it is unpacked to. A cloop file gives the disk that was compressed into it.
 
+mod archive;
+mod archive_bytes;
+mod archive_fault;
+mod assembly;
 mod cloop;
-mod directory;
+mod container;
+mod contents;
+mod entries;
 mod error;
 mod file_data;
 mod folders;
 mod part;
+#[doc(hidden)]
+pub mod qcow2;
 mod raw;
+mod tar;
 mod tree;
+mod tree_disk;
 mod xattrs;
 
 use std::error::Error;
+use std::io::Read;
 use std::path::{Path, PathBuf};
 
 use hs_format::FileKind;
@@ -23,10 +34,16 @@ use hs_image::ComparedDisk;
 use hs_store::Store;
 use hs_units::{BLOCK_BYTES, ByteRange, to_usize};
 
+use archive::{Archive, Unpacked};
+pub use archive_fault::ArchiveFault;
 use cloop::CloopDisk;
-use directory::TreeDisk;
+use container::Chosen;
+pub use container::{Blob, Blobs, ContainerFault, Known, Platform};
 pub use error::SourceError;
+use qcow2::Qcow2Disk;
+pub use qcow2::Qcow2Fault;
 use raw::RawDisk;
+use tree_disk::TreeDisk;
 
 /// What a [`Source`] was opened from.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -40,10 +57,19 @@ pub enum SourceKind {
     Directory,
     /// A cloop file, inflated block by block.
     Cloop,
+    /// A qcow2 file, with its backing files.
+    Qcow2,
+    /// A tar archive, made into an ext4 file system.
+    Archive,
+    /// The layers of a container's image, made into an ext4 file system.
+    Container,
 }
 
-/// How a directory becomes a file system. A raw image heeds none of it.
-#[derive(Clone, Default, Debug)]
+/// The most bytes that a packed archive may have when it is unpacked, where nothing else is said.
+pub const UNPACK_LIMIT_BYTES: u64 = 256 << 30;
+
+/// How a directory or an archive becomes a file system. A raw image heeds none of it.
+#[derive(Clone, Debug)]
 pub struct SourceOptions {
     /// Free bytes for files, beyond what the tree needs, up to 16 TiB; inodes are added in proportion.
     pub free_bytes: u64,
@@ -54,6 +80,42 @@ pub struct SourceOptions {
     pub uuid: Option<[u8; 16]>,
     /// The image that will be written; a source directory that contains it is refused.
     pub output: Option<PathBuf>,
+    /// Take a file as a raw disk whatever it contains.
+    pub raw: bool,
+    /// Open backing files that a qcow2 file names wherever they lie, and not only in its own folder.
+    pub follow_backing: bool,
+    /// Take a directory or an archive as a tree of files although it is a container's image.
+    pub tree: bool,
+    /// The platform of a container's image; this machine's when not given.
+    pub platform: Option<Platform>,
+    /// The folder for what of an archive must be kept while the image is built; that of temporary files when
+    /// not given.
+    pub keep_in: Option<PathBuf>,
+    /// The most bytes that a packed archive may have when it is unpacked.
+    pub unpack_limit_bytes: u64,
+}
+
+impl Default for SourceOptions {
+    fn default() -> Self {
+        Self {
+            free_bytes: 0,
+            volume_label: None,
+            uuid: None,
+            output: None,
+            raw: false,
+            follow_backing: false,
+            tree: false,
+            platform: None,
+            keep_in: None,
+            unpack_limit_bytes: UNPACK_LIMIT_BYTES,
+        }
+    }
+}
+
+impl SourceOptions {
+    fn kept_in(&self) -> PathBuf {
+        self.keep_in.clone().unwrap_or_else(std::env::temp_dir)
+    }
 }
 
 /// How far [`Source::open`] has come with a directory.
@@ -67,6 +129,13 @@ pub enum SourceProgress {
         /// Bytes of files read.
         bytes: u64,
     },
+    /// An archive is being read; totals so far.
+    Unpacking {
+        /// Entries seen.
+        entries: u64,
+        /// Bytes of files that had to be kept.
+        bytes: u64,
+    },
 }
 
 #[derive(Debug)]
@@ -74,6 +143,7 @@ enum Disk {
     Raw(RawDisk),
     Tree(Box<TreeDisk>),
     Cloop(CloopDisk),
+    Qcow2(Qcow2Disk),
 }
 
 impl Disk {
@@ -82,6 +152,7 @@ impl Disk {
             Self::Raw(disk) => disk.bytes(),
             Self::Tree(disk) => disk.bytes(),
             Self::Cloop(disk) => disk.bytes(),
+            Self::Qcow2(disk) => disk.bytes(),
         }
     }
 
@@ -90,6 +161,7 @@ impl Disk {
             Self::Raw(disk) => disk.read_at(offset, buf),
             Self::Tree(disk) => disk.read_at(offset, buf),
             Self::Cloop(disk) => disk.read_at(offset, buf),
+            Self::Qcow2(disk) => disk.read_at(offset, buf),
         }
     }
 }
@@ -102,11 +174,12 @@ pub struct Source {
     content: FileKind,
     /// The partition that is the whole of it.
     part: Option<ByteRange>,
+    kept_bytes: u64,
 }
 
 impl Source {
-    /// Opens the raw image, block device or directory at `path`. A directory is read here once, to find what
-    /// is zeros, and again where the disk is read.
+    /// Opens the raw image, block device, directory or archive at `path`: which of them it is, its first
+    /// bytes say. A tree is read here once, to find what is zeros, and again where the disk is read.
     ///
     /// # Errors
     /// Every [`SourceError`] but the ones of single reads.
@@ -118,13 +191,121 @@ impl Source {
         let metadata = std::fs::metadata(path)
             .map_err(|error| SourceError::Unreadable { path: path.to_owned(), error })?;
         let (disk, kind) = if metadata.is_dir() {
+            if !options.tree && container::is_layout(path) {
+                return Self::open_layout(path, None, options, progress);
+            }
             let disk = TreeDisk::open(path, options, progress)?;
             (Disk::Tree(Box::new(disk)), SourceKind::Directory)
+        } else if metadata.is_file()
+            && !options.raw
+            && let Some(archive) = archive::open_file(path)?
+        {
+            return Self::of_archive(archive, None, options, progress);
+        } else if metadata.is_file() && !options.raw && qcow2::is_qcow2(path) {
+            (Disk::Qcow2(Qcow2Disk::open(path, options.follow_backing)?), SourceKind::Qcow2)
         } else {
             let (disk, kind) = RawDisk::open(path)?;
             (Disk::Raw(disk), kind)
         };
         Self::of(disk, kind)
+    }
+
+    /// Opens an archive that comes from a stream, which `shown` names. The contents of its files are kept in
+    /// a file without a name.
+    ///
+    /// # Errors
+    /// [`SourceError::Archive`] when it is none or is damaged.
+    pub fn open_stream(
+        stream: Box<dyn Read>,
+        shown: &Path,
+        options: &SourceOptions,
+        progress: &dyn Fn(SourceProgress),
+    ) -> Result<Self, SourceError> {
+        Self::of_archive(archive::open_stream(stream, shown)?, None, options, progress)
+    }
+
+    /// Opens a container's image in an archive: a layout, or what `docker save` wrote. `name` is that of the
+    /// image, where there are several.
+    ///
+    /// # Errors
+    /// [`SourceError::Container`], [`SourceError::Archive`].
+    pub fn open_image_archive(
+        path: &Path,
+        name: Option<&str>,
+        options: &SourceOptions,
+        progress: &dyn Fn(SourceProgress),
+    ) -> Result<Self, SourceError> {
+        let archive = archive::open_file(path)?.ok_or_else(|| no_archive(path))?;
+        Self::of_archive(archive, Some(name), options, progress)
+    }
+
+    /// Opens a container's image in a folder that is a layout. `name` is that of the image, where there are
+    /// several.
+    ///
+    /// # Errors
+    /// [`SourceError::Container`], [`SourceError::Archive`].
+    pub fn open_layout(
+        folder: &Path,
+        name: Option<&str>,
+        options: &SourceOptions,
+        progress: &dyn Fn(SourceProgress),
+    ) -> Result<Self, SourceError> {
+        tree_disk::check(options)?;
+        let chosen = Chosen { name, shown: folder, options, progress };
+        Self::of_image(container::of_folder(folder, &chosen)?, &chosen)
+    }
+
+    /// Opens a container's image by its blobs and the manifest that leads to them, which may be a list of
+    /// images. `shown` names it in messages.
+    ///
+    /// # Errors
+    /// [`SourceError::Container`], [`SourceError::Archive`].
+    pub fn open_blobs(
+        blobs: &mut dyn Blobs,
+        manifest: &[u8],
+        shown: &Path,
+        options: &SourceOptions,
+        progress: &dyn Fn(SourceProgress),
+    ) -> Result<Self, SourceError> {
+        tree_disk::check(options)?;
+        let chosen = Chosen { name: None, shown, options, progress };
+        Self::of_image(container::unpack(container::From::Blobs(blobs, manifest), &chosen)?, &chosen)
+    }
+
+    /// `image` is the name of the image that the archive must be of; none where it may be one.
+    fn of_archive(
+        archive: Archive,
+        image: Option<Option<&str>>,
+        options: &SourceOptions,
+        progress: &dyn Fn(SourceProgress),
+    ) -> Result<Self, SourceError> {
+        tree_disk::check(options)?;
+        let shown = archive.shown().to_owned();
+        let unpacked = archive.unpack(options, progress)?;
+        let chosen = Chosen { name: image.flatten(), shown: &shown, options, progress };
+        let form = container::form_of(&unpacked.tree);
+        match (form, image) {
+            (Some(form), _) if image.is_some() || !options.tree => {
+                Self::of_image(container::of_archive(&unpacked, form, &chosen)?, &chosen)
+            }
+            (_, Some(_)) => Err(container::no_image(&shown)),
+            (_, None) => Self::of_unpacked(unpacked, SourceKind::Archive, &chosen),
+        }
+    }
+
+    fn of_image(unpacked: Unpacked, chosen: &Chosen<'_>) -> Result<Self, SourceError> {
+        Self::of_unpacked(unpacked, SourceKind::Container, chosen)
+    }
+
+    fn of_unpacked(unpacked: Unpacked, kind: SourceKind, chosen: &Chosen<'_>) -> Result<Self, SourceError> {
+        let (disk, kept_bytes) = unpacked.plan(chosen.shown, chosen.options, chosen.progress)?;
+        Ok(Self { kept_bytes, ..Self::of(Disk::Tree(Box::new(disk)), kind)? })
+    }
+
+    /// Bytes of an archive's files that are kept in a file without a name as long as this is open.
+    #[must_use]
+    pub fn kept_bytes(&self) -> u64 {
+        self.kept_bytes
     }
 
     /// Opens the disk that a cloop file holds. A damaged block is an error of the read that needs it.
@@ -138,7 +319,7 @@ impl Source {
     fn of(disk: Disk, kind: SourceKind) -> Result<Self, SourceError> {
         let mut start = vec![0; to_usize(disk.bytes().min(FileKind::NEEDED_BYTES as u64))];
         disk.read_at(0, &mut start)?;
-        Ok(Self { disk, kind, content: FileKind::of(&start), part: None })
+        Ok(Self { disk, kind, content: FileKind::of(&start), part: None, kept_bytes: 0 })
     }
 
     /// Logical size in bytes, a multiple of [`hs_units::BLOCK_BYTES`]. The bytes by which a raw file is
@@ -155,6 +336,7 @@ impl Source {
         match (&self.part, &self.disk) {
             (Some(part), _) => part.len,
             (None, Disk::Raw(disk)) => disk.file_bytes(),
+            (None, Disk::Qcow2(disk)) => disk.disk_bytes(),
             (None, other) => other.bytes(),
         }
     }
@@ -164,7 +346,7 @@ impl Source {
     pub fn table_blocks(&self) -> u64 {
         match &self.disk {
             Disk::Tree(disk) => disk.table_blocks(),
-            Disk::Raw(_) | Disk::Cloop(_) => 0,
+            Disk::Raw(_) | Disk::Cloop(_) | Disk::Qcow2(_) => 0,
         }
     }
 
@@ -190,6 +372,7 @@ impl Source {
             Disk::Raw(disk) => disk.data_ranges()?,
             Disk::Tree(disk) => disk.data_ranges(),
             Disk::Cloop(disk) => vec![ByteRange::new(0, disk.bytes())],
+            Disk::Qcow2(disk) => disk.data_ranges()?,
         };
         Ok(self.part.map_or_else(|| ranges.clone(), |part| part::cut(&ranges, part)))
     }
@@ -205,6 +388,7 @@ impl Source {
             Disk::Tree(disk) => disk.verify_unchanged(),
             // Blocks that changed no longer agree with their checksums.
             Disk::Cloop(_) => Ok(()),
+            Disk::Qcow2(disk) => disk.verify_unchanged(),
         }
     }
 
@@ -219,6 +403,10 @@ impl Source {
     pub fn content(&self) -> FileKind {
         self.content
     }
+}
+
+fn no_archive(path: &Path) -> SourceError {
+    SourceError::Archive { path: path.to_owned(), entry: None, fault: Box::new(ArchiveFault::NoArchive) }
 }
 
 impl ComparedDisk for Source {

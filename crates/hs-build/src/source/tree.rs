@@ -5,11 +5,12 @@ use std::ffi::OsStr;
 use std::os::unix::ffi::OsStrExt;
 use std::path::Path;
 
-use hs_ext4::{Attributes, DataRun, Kind, MOST_FILE_BYTES, Meta, NodeId, Plan, Refusal, Time};
-use rustix::fs::{FileType, Statx};
+use hs_ext4::{NodeId, Plan, Refusal, Time};
+use rustix::fs::Statx;
+use rustix::io::Errno;
 
-use super::file_data::FileReader;
-use super::folders::{Folder, Folders, file_type, unreadable};
+use super::assembly::{Assembly, Fault, Payload, Status, file_type};
+use super::folders::{Folder, Folders, unreadable};
 use super::{SourceError, SourceProgress, xattrs};
 
 /// A walked tree.
@@ -31,7 +32,7 @@ impl Tree {
         let mut scan = Scan::new(path)?;
         let mut pending = vec![(NodeId::ROOT, None)];
         while let Some((node, device_above)) = pending.pop() {
-            let folder = scan.folders.folder(&scan.plan, node)?;
+            let folder = scan.folders.folder(scan.assembly.plan(), node)?;
             let entry = At { folder: &folder, node, name: b"" };
             let device = device(&scan.status(&entry)?);
             if device_above != Some(device) {
@@ -42,23 +43,16 @@ impl Tree {
             for name in names {
                 let directory = scan.visit(&At { name: &name, ..entry })?;
                 pending.extend(directory.map(|node| (node, Some(device))));
-                if scan.plan.nodes().is_multiple_of(PROGRESS_ENTRIES) {
+                if scan.assembly.plan().nodes().is_multiple_of(PROGRESS_ENTRIES) {
                     scan.report(progress);
                 }
             }
             pending[above..].reverse();
         }
         scan.report(progress);
-        let Scan { plan, folders, mut names, file_reader, .. } = scan;
-        names.update(file_reader.digest().as_bytes());
-        if plan.moved_times() > 0 {
-            log::warn!(
-                "{}: {} times before 1901 or after 2446 become the nearest that ext4 has",
-                path.display(),
-                plan.moved_times()
-            );
-        }
-        Ok(Self { plan, folders, digest: names.finalize() })
+        let Scan { assembly, folders, .. } = scan;
+        let (plan, digest) = assembly.finish(path);
+        Ok(Self { plan, folders, digest })
     }
 }
 
@@ -72,10 +66,8 @@ struct At<'a> {
 
 /// A walk under way.
 struct Scan {
-    plan: Plan,
+    assembly: Assembly,
     folders: Folders,
-    names: blake3::Hasher,
-    file_reader: FileReader,
     /// Files with several names, by device and inode number.
     linked: HashMap<(u64, u64), NodeId>,
 }
@@ -83,99 +75,55 @@ struct Scan {
 impl Scan {
     fn new(path: &Path) -> Result<Self, SourceError> {
         let mut folders = Folders::new(path)?;
-        // The root's own permissions follow when it has been opened.
-        let plan = Plan::new(&Meta::default()).map_err(|refusal| refused(path.to_owned(), refusal))?;
-        let root = folders.folder(&plan, NodeId::ROOT)?;
-        let mut scan = Self {
-            plan,
-            folders,
-            names: blake3::Hasher::new(),
-            file_reader: FileReader::new(),
-            linked: HashMap::new(),
-        };
-        let at = At { folder: &root, node: NodeId::ROOT, name: b"" };
-        let status = scan.status(&at)?;
-        let attributes = scan.attributes(&at)?;
-        scan.hash_entry(NodeId::ROOT, &at, &status);
-        scan.plan = Plan::new(&meta(&status, &attributes)).map_err(|refusal| scan.refused(&at, refusal))?;
-        scan.folders.push(&status);
-        Ok(scan)
+        let root = folders.root();
+        let failed = |error: Errno| unreadable(path.to_owned(), error);
+        let statx = root.status(b"").map_err(failed)?;
+        let attributes = xattrs::read(&root.path_of(b"")).map_err(failed)?;
+        let assembly = Assembly::new(&status(&statx), &attributes);
+        let assembly = assembly.map_err(|refusal| refused(path.to_owned(), refusal))?;
+        folders.push(&statx);
+        Ok(Self { assembly, folders, linked: HashMap::new() })
     }
 
     /// Takes up one entry, and gives its node if it is a directory.
     fn visit(&mut self, at: &At<'_>) -> Result<Option<NodeId>, SourceError> {
-        let status = self.status(at)?;
-        let number = self.plan.node(self.plan.nodes());
-        let kind = file_type(&status);
-        if status.stx_nlink > 1 && kind != FileType::Directory {
-            let first = *self.linked.entry((device(&status), status.stx_ino)).or_insert(number);
+        let statx = self.status(at)?;
+        let status = status(&statx);
+        let is_directory = status.is(file_type::DIRECTORY);
+        if statx.stx_nlink > 1 && !is_directory {
+            let number = self.assembly.next_node();
+            let first = *self.linked.entry((device(&statx), statx.stx_ino)).or_insert(number);
             if first != number {
-                self.hash_entry(first, at, &status);
-                self.plan.link(at.node, at.name, first).map_err(|refusal| self.refused(at, refusal))?;
+                let linked = self.assembly.link(at.node, at.name, &status, first);
+                linked.map_err(|refusal| self.refused(at, refusal))?;
                 return Ok(None);
             }
         }
-        self.hash_entry(number, at, &status);
-        let attributes = self.attributes(at)?;
-        let (major, minor) = (status.stx_rdev_major, status.stx_rdev_minor);
-        let (runs, target): (Vec<DataRun>, Vec<u8>);
-        let kind = match kind {
-            FileType::Directory => Kind::Directory,
-            FileType::Symlink => {
+        let attributes = xattrs::read(&at.folder.path_of(at.name));
+        let attributes = attributes.map_err(|error| self.unreadable(at, error))?;
+        let (file, target);
+        let payload = match status.mode & file_type::MASK {
+            file_type::SYMLINK => {
                 target = at.folder.target(at.name).map_err(|error| self.unreadable(at, error))?;
-                hash_bytes(&mut self.names, &target);
-                Kind::Symlink(&target)
+                Payload::Symlink(&target)
             }
-            FileType::BlockDevice => Kind::BlockDevice { major, minor },
-            FileType::CharacterDevice => Kind::CharacterDevice { major, minor },
-            FileType::Fifo => Kind::Fifo,
-            FileType::Socket => Kind::Socket,
-            _ if status.stx_size > MOST_FILE_BYTES => return Err(self.refused(at, Refusal::FileSize)),
-            _ => {
-                let file = at.folder.file(at.name).map_err(|error| self.unreadable(at, error))?;
-                let read = self.file_reader.read(&file, status.stx_size, &mut self.names);
-                runs = read.map_err(|error| self.unreadable(at, error))?;
-                Kind::File { bytes: status.stx_size, runs: &runs }
+            file_type::REGULAR => {
+                file = at.folder.file(at.name).map_err(|error| self.unreadable(at, error))?;
+                Payload::File(&file)
             }
+            _ => Payload::Nothing,
         };
-        let added = self.plan.add(at.node, at.name, &kind, &meta(&status, &attributes));
-        let node = added.map_err(|refusal| self.refused(at, refusal))?;
-        self.folders.push(&status);
-        Ok(matches!(kind, Kind::Directory).then_some(node))
+        let added = self.assembly.add(at.node, at.name, &status, &attributes, &payload);
+        let node = added.map_err(|fault| match fault {
+            Fault::Refused(refusal) => self.refused(at, refusal),
+            Fault::Unreadable(error) => self.unreadable(at, error),
+        })?;
+        self.folders.push(&statx);
+        Ok(is_directory.then_some(node))
     }
 
     fn status(&self, at: &At<'_>) -> Result<Statx, SourceError> {
         at.folder.status(at.name).map_err(|error| self.unreadable(at, error))
-    }
-
-    fn attributes(&mut self, at: &At<'_>) -> Result<Box<Attributes>, SourceError> {
-        let read = xattrs::read(&at.folder.path_of(at.name));
-        let attributes = read.map_err(|error| self.unreadable(at, error))?;
-        self.names.update(&(attributes.len() as u64).to_le_bytes());
-        for (name, value) in &*attributes {
-            hash_bytes(&mut self.names, name);
-            hash_bytes(&mut self.names, value);
-        }
-        Ok(attributes)
-    }
-
-    fn hash_entry(&mut self, node: NodeId, at: &At<'_>, status: &Statx) {
-        hash_bytes(&mut self.names, at.name);
-        let is_file = file_type(status) == FileType::RegularFile;
-        for number in [
-            at.node.index() as u64,
-            node.index() as u64,
-            u64::from(status.stx_mode),
-            u64::from(status.stx_uid),
-            u64::from(status.stx_gid),
-            // The size of a directory depends on the file system that it lies on.
-            if is_file { status.stx_size } else { 0 },
-            u64::from(status.stx_rdev_major) << 32 | u64::from(status.stx_rdev_minor),
-            status.stx_mtime.tv_sec.cast_unsigned(),
-            u64::from(status.stx_mtime.tv_nsec),
-        ] {
-            self.names.update(&number.to_le_bytes());
-        }
     }
 
     /// Refuses a mount point of a file system that the kernel invents: its files have no end or no content,
@@ -191,12 +139,12 @@ impl Scan {
     }
 
     fn report(&self, progress: &dyn Fn(SourceProgress)) {
-        let (entries, bytes) = (self.plan.nodes() as u64, self.file_reader.bytes());
+        let (entries, bytes) = self.assembly.done();
         progress(SourceProgress::Scanning { entries, bytes });
     }
 
     fn path(&self, at: &At<'_>) -> std::path::PathBuf {
-        let folder = self.folders.path(&self.plan, at.node);
+        let folder = self.folders.path(self.assembly.plan(), at.node);
         if at.name.is_empty() { folder } else { folder.join(OsStr::from_bytes(at.name)) }
     }
 
@@ -217,13 +165,14 @@ fn device(status: &Statx) -> u64 {
     u64::from(status.stx_dev_major) << 32 | u64::from(status.stx_dev_minor)
 }
 
-fn meta<'a>(status: &Statx, attributes: &'a Attributes) -> Meta<'a> {
-    Meta {
-        permissions: status.stx_mode & 0o7777,
-        uid: status.stx_uid,
-        gid: status.stx_gid,
-        modified: Time { seconds: status.stx_mtime.tv_sec, nanoseconds: status.stx_mtime.tv_nsec },
-        attributes,
+fn status(statx: &Statx) -> Status {
+    Status {
+        mode: statx.stx_mode,
+        uid: statx.stx_uid,
+        gid: statx.stx_gid,
+        bytes: statx.stx_size,
+        device: (statx.stx_rdev_major, statx.stx_rdev_minor),
+        modified: Time { seconds: statx.stx_mtime.tv_sec, nanoseconds: statx.stx_mtime.tv_nsec },
     }
 }
 
@@ -244,8 +193,3 @@ const KERNEL_FILE_SYSTEMS: [(u64, &str); 14] = [
     (0x6165_676c, "pstore"),
     (0xde5e_81e4, "efivarfs"),
 ];
-
-/// Adds bytes with their length, so that no two sequences of calls look the same.
-fn hash_bytes(hasher: &mut blake3::Hasher, bytes: &[u8]) {
-    hasher.update(&(bytes.len() as u64).to_le_bytes()).update(bytes);
-}

@@ -209,6 +209,7 @@ mod tests {
             damage: Damage::default(),
             mount: MountFsOptions::default(),
             command: Vec::new(),
+            entrypoint: None,
             contain: Containment::default(),
             scratch: ByteSize(0),
             status: None,

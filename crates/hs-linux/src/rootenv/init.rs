@@ -15,7 +15,7 @@ use rustix::mount::{MountFlags, MountPropagationFlags, UnmountFlags};
 use super::masks;
 use super::report::{Report, Step};
 use super::signals::{from_the_terminal, sent_by_a_process};
-use super::spec::InitSpec;
+use super::spec::{CommandUser, InitSpec};
 
 /// Runs as init, with the arguments that follow [`super::INIT_ARGUMENT`]. The command line calls it first
 /// thing in `main`, before any thread.
@@ -95,9 +95,13 @@ fn start(spec: &InitSpec) -> io::Result<libc::pid_t> {
     let mut command = Command::new(&spec.argv[0]);
     let keeps_descriptors = spec.confinement.is_privileged();
     command.args(&spec.argv[1..]).env_clear().envs(spec.env.iter().map(|(name, value)| (name, value)));
-    // SAFETY: the closure makes two system calls, which are allowed after fork.
+    let user = spec.user.clone();
+    // SAFETY: the closure makes a few system calls, which are allowed after fork.
     unsafe {
         command.pre_exec(move || {
+            if let Some(user) = &user {
+                become_user(user)?;
+            }
             if !keeps_descriptors {
                 // What this program was started with, be it by a shell or a service manager, is not for the
                 // command. A kernel before 5.11 does not know this flag.
@@ -120,6 +124,17 @@ fn start(spec: &InitSpec) -> io::Result<libc::pid_t> {
     }
     // The handle is not waited on: init reaps its children itself, this one like those it inherits.
     command.spawn().map(|child| child.id() as libc::pid_t)
+}
+
+/// Changes the user of the calling process, which has one thread, for good.
+fn become_user(user: &CommandUser) -> io::Result<()> {
+    let checked = |result| if result == 0 { Ok(()) } else { Err(io::Error::last_os_error()) };
+    // SAFETY: the list of groups lives until the call returns, and has this length.
+    checked(unsafe { libc::setgroups(user.groups.len(), user.groups.as_ptr()) })?;
+    // SAFETY: this takes numbers only.
+    checked(unsafe { libc::setresgid(user.gid, user.gid, user.gid) })?;
+    // SAFETY: so does this.
+    checked(unsafe { libc::setresuid(user.uid, user.uid, user.uid) })
 }
 
 /// Until the command ends; returns its status. `None` when the process that started init is gone.

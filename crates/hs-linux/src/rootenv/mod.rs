@@ -48,6 +48,7 @@ pub use init::init_main;
 pub use processes::ProcessNow;
 pub use signals::tell_of_endings;
 pub use spawn::{Child, Exit, SpawnOptions, Stream};
+pub use spec::CommandUser;
 pub use user_namespace::{advice as user_namespace_advice, is_in_one as in_user_namespace};
 
 /// The hidden first argument with which the program is started as init: the command line must then call

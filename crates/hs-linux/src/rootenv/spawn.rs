@@ -20,7 +20,7 @@ use super::confinement::Confinement;
 use super::processes::ProcessNow;
 use super::report::{Report, Step};
 use super::signals::{self, Forwarding};
-use super::spec::InitSpec;
+use super::spec::{CommandUser, InitSpec};
 use crate::LinuxError;
 
 /// Where one of the command's standard streams goes.
@@ -50,6 +50,8 @@ pub struct SpawnOptions {
     pub stderr: Stream,
     /// Working directory inside the root; `/` when not given.
     pub cwd: Option<PathBuf>,
+    /// The user that it runs as; this process's when not given.
+    pub user: Option<CommandUser>,
     /// The command's whole environment; this process's when not given.
     pub env: Option<Vec<(OsString, OsString)>>,
     /// Pass on the signals that this process gets while the command runs (INT and QUIT unless the terminal
@@ -70,6 +72,7 @@ impl Default for SpawnOptions {
             stdout: stream,
             stderr: stream,
             cwd: None,
+            user: None,
             env: None,
             forward_signals: true,
             confinement: Confinement::Container { set_user_id: false },
@@ -209,6 +212,7 @@ pub(super) fn spawn(root: &Path, argv: &[OsString], options: SpawnOptions) -> Re
         confinement: options.confinement,
         root: root.into(),
         cwd: options.cwd.unwrap_or_else(|| "/".into()).into(),
+        user: options.user,
         argv: argv.to_vec(),
         env: options.env.unwrap_or_else(|| std::env::vars_os().collect()),
     };

@@ -8,6 +8,34 @@ use std::os::unix::ffi::{OsStrExt, OsStringExt};
 
 use super::confinement::Confinement;
 
+/// A user that a command runs as.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct CommandUser {
+    /// The user.
+    pub uid: u32,
+    /// The user's group.
+    pub gid: u32,
+    /// Further groups.
+    pub groups: Vec<u32>,
+}
+
+impl CommandUser {
+    fn encode(&self) -> String {
+        let ids = [self.uid, self.gid].into_iter().chain(self.groups.iter().copied());
+        ids.map(|id| id.to_string()).collect::<Vec<_>>().join(" ")
+    }
+
+    /// What [`Self::encode`] made; no user for no text.
+    fn decode(text: &str) -> Option<Option<Self>> {
+        let ids: Option<Vec<u32>> = text.split_ascii_whitespace().map(|id| id.parse().ok()).collect();
+        match ids?.as_slice() {
+            [] => Some(None),
+            [uid, gid, groups @ ..] => Some(Some(Self { uid: *uid, gid: *gid, groups: groups.to_vec() })),
+            [_] => None,
+        }
+    }
+}
+
 /// Everything init needs to know.
 #[derive(Debug, PartialEq, Eq)]
 pub(super) struct InitSpec {
@@ -21,6 +49,8 @@ pub(super) struct InitSpec {
     pub(super) root: OsString,
     /// The command's working directory, inside the root.
     pub(super) cwd: OsString,
+    /// The user that it runs as; nothing is changed when not given.
+    pub(super) user: Option<CommandUser>,
     /// The command.
     pub(super) argv: Vec<OsString>,
     /// Its whole environment.
@@ -41,7 +71,8 @@ impl InitSpec {
         let mut ok = put(OsStr::new(&self.report.to_string()));
         ok &= put(OsStr::new(&self.liveness.to_string()));
         ok &= put(OsStr::new(&self.confinement.encode()));
-        ok &= put(&self.root) && put(&self.cwd) && put(&number(self.argv.len()));
+        let user = self.user.as_ref().map(CommandUser::encode).unwrap_or_default();
+        ok &= put(&self.root) && put(&self.cwd) && put(OsStr::new(&user)) && put(&number(self.argv.len()));
         ok &= self.argv.iter().all(|argument| put(argument)) && put(&number(self.env.len()));
         ok &= self.env.iter().all(|(name, value)| put(name) && put(value));
         ok.then_some(bytes)
@@ -57,6 +88,7 @@ impl InitSpec {
             confinement: Confinement::decode(strings.next()?.to_str()?)?,
             root: strings.next()?,
             cwd: strings.next()?,
+            user: CommandUser::decode(strings.next()?.to_str()?)?,
             argv: (0..number(strings.next()?)?).map(|_: usize| strings.next()).collect::<Option<_>>()?,
             env: (0..number(strings.next()?)?)
                 .map(|_: usize| Some((strings.next()?, strings.next()?)))
@@ -82,6 +114,7 @@ mod tests {
             confinement: Confinement::Container { set_user_id: false },
             root: "/a b".into(),
             cwd: "".into(),
+            user: Some(CommandUser { uid: 1000, gid: 4_000_000_000, groups: vec![5, 6] }),
             argv: vec!["sh".into(), "".into(), OsString::from_vec(vec![0xff, b'\n'])],
             env: vec![("A".into(), "".into()), ("B".into(), "x=y".into())],
         };
@@ -90,7 +123,9 @@ mod tests {
         for end in 0..bytes.len() {
             assert!(InitSpec::decode(&bytes[..end]).is_none(), "cut at {end}");
         }
-        let spec = InitSpec { argv: vec!["a\0b".into()], ..spec };
+        let nobody = InitSpec { user: None, ..spec };
+        assert_eq!(InitSpec::decode(&nobody.encode().unwrap()).unwrap(), nobody);
+        let spec = InitSpec { argv: vec!["a\0b".into()], ..nobody };
         assert!(spec.encode().is_none());
     }
 }

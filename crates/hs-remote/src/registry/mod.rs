@@ -21,12 +21,14 @@ mod challenge;
 mod login;
 mod manifest;
 mod push;
+mod repository;
 
 pub use address::{Reference, RegistryAddress};
 pub use blob::RegistryImage;
 pub use login::{Login, Logins};
 pub use manifest::{IMAGE_TYPE, NAME_ANNOTATION};
 pub use push::{Artifact, abandon, push};
+pub use repository::{Repository, RepositoryBlob};
 
 /// What a manifest says of an image: its blob's digest, its size, and its name. For the fuzz targets.
 ///

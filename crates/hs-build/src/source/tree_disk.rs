@@ -1,6 +1,7 @@
-//! A directory becomes an ext4 file system, which is read as a disk and never stored.
+//! A tree of files becomes an ext4 file system, which is read as a disk and never stored.
 //!
-//! 1. Walk and read the tree: what it holds, which blocks of its files are zeros, and a digest ([`tree`]).
+//! 1. Walk and read the tree: what it holds, which blocks of its files are zeros, and a digest
+//!    ([`assembly`]). A directory is walked by [`tree`]; what archives hold comes from [`entries`].
 //! 2. Give everything its place ([`hs_ext4`]).
 //! 3. Make each block when it is read: from the layout, or from the file that it belongs to.
 //!
@@ -8,19 +9,19 @@
 //! attributes and data) give equal bytes, wherever they lie: no inode number, `readdir` order, access or
 //! change time, hole or path of the source reaches the output.
 //!
+//! [`assembly`]: super::assembly
+//! [`entries`]: super::entries
 //! [`tree`]: super::tree
 
 use std::ffi::OsStr;
-use std::fs::File;
 use std::os::unix::ffi::OsStrExt;
-use std::os::unix::fs::FileExt;
 use std::path::{Path, PathBuf};
 
-use hs_ext4::{Layout, LayoutOptions, NodeId, RunContent};
+use hs_ext4::{Layout, LayoutOptions, NodeId, Plan, RunContent};
 use hs_units::{BLOCK_BYTES, ByteRange, to_usize};
 use parking_lot::Mutex;
 
-use super::folders::{Folders, unreadable};
+use super::folders::FolderFiles;
 use super::tree::Tree;
 use super::{SourceError, SourceOptions, SourceProgress};
 
@@ -34,19 +35,29 @@ const FREE_BYTES_PER_INODE: u64 = 16_384;
 /// Large files begin where a cold window of the usual size does, so that windows with equal files are equal.
 const CHUNK_BLOCKS: u32 = 32;
 
-/// The file system of a directory.
+/// The files of a planned tree.
+pub(super) trait TreeFiles: Send + std::fmt::Debug {
+    /// Fills `buf` with a part of a file, which lies within its size.
+    fn read_at(&mut self, plan: &Plan, node: NodeId, offset: u64, buf: &mut [u8]) -> Result<(), SourceError>;
+
+    /// Fails with the first entry that is no longer as it was when the tree was planned.
+    fn verify_unchanged(&mut self, plan: &Plan) -> Result<(), SourceError>;
+}
+
+/// A tree that is ready to be laid out.
+pub(super) struct PlannedTree {
+    pub(super) plan: Plan,
+    /// Names, attributes, data.
+    pub(super) digest: blake3::Hash,
+    pub(super) files: Box<dyn TreeFiles>,
+}
+
+/// The file system of a tree.
 #[derive(Debug)]
 pub(super) struct TreeDisk {
     layout: Layout,
     path: PathBuf,
-    reader: Mutex<Reader>,
-}
-
-/// The tree, and the file of it that was read last.
-#[derive(Debug)]
-struct Reader {
-    folders: Folders,
-    last: Option<(NodeId, File)>,
+    files: Mutex<Box<dyn TreeFiles>>,
 }
 
 impl TreeDisk {
@@ -56,32 +67,38 @@ impl TreeDisk {
         options: &SourceOptions,
         progress: &dyn Fn(SourceProgress),
     ) -> Result<Self, SourceError> {
-        if options.free_bytes > MOST_FREE_BYTES {
-            return Err(SourceError::TooMuchFree { bytes: options.free_bytes, most_bytes: MOST_FREE_BYTES });
-        }
-        let label = options.volume_label.as_deref().unwrap_or_default();
-        if label.len() > LABEL_BYTES || label.contains('\0') {
-            return Err(SourceError::LabelTooLong { label: label.to_owned() });
-        }
+        check(options)?;
         let root =
             path.canonicalize().map_err(|error| SourceError::Unreadable { path: path.to_owned(), error })?;
         if let Some(output) = &options.output {
             refuse_output_inside(&root, output)?;
         }
         let Tree { plan, folders, digest } = Tree::scan(&root, progress)?;
-        let mut options = LayoutOptions {
-            uuid: options.uuid.unwrap_or_else(|| derived_uuid(digest)),
+        let tree = PlannedTree { plan, digest, files: Box::new(FolderFiles::new(folders)) };
+        Self::of(&root, path, tree, options)
+    }
+
+    /// Plans the file system of a tree. Paths in errors begin with `root`; `path` names the tree itself.
+    pub(super) fn of(
+        root: &Path,
+        path: &Path,
+        tree: PlannedTree,
+        options: &SourceOptions,
+    ) -> Result<Self, SourceError> {
+        let label = options.volume_label.as_deref().unwrap_or_default();
+        let mut layout = LayoutOptions {
+            uuid: options.uuid.unwrap_or_else(|| derived_uuid(tree.digest)),
             label: [0; LABEL_BYTES],
             free_bytes: options.free_bytes,
             free_inodes: options.free_bytes / FREE_BYTES_PER_INODE,
             chunk_blocks: CHUNK_BLOCKS,
         };
-        options.label[..label.len()].copy_from_slice(label.as_bytes());
-        let layout = plan.lay_out(&[], &options).map_err(|error| SourceError::Unsupported {
+        layout.label[..label.len()].copy_from_slice(label.as_bytes());
+        let layout = tree.plan.lay_out(&[], &layout).map_err(|error| SourceError::Unsupported {
             path: root.join(OsStr::from_bytes(error.path())),
             reason: error.to_string(),
         })?;
-        Ok(Self { layout, path: path.to_owned(), reader: Mutex::new(Reader { folders, last: None }) })
+        Ok(Self { layout, path: path.to_owned(), files: Mutex::new(tree.files) })
     }
 
     pub(super) fn bytes(&self) -> u64 {
@@ -123,15 +140,10 @@ impl TreeDisk {
     /// Reads a part of a file; behind its end are zeros.
     fn read_file(&self, node: NodeId, offset: u64, buf: &mut [u8]) -> Result<(), SourceError> {
         let plan = self.layout.plan();
-        let Reader { folders, last } = &mut *self.reader.lock();
-        if last.as_ref().is_none_or(|(open, _)| *open != node) {
-            *last = Some((node, folders.file(plan, node)?));
-        }
-        let Some((_, file)) = last else { unreachable!("it has just been opened") };
         let stored = to_usize(plan.bytes(node).saturating_sub(offset).min(buf.len() as u64));
         let (stored, padding) = buf.split_at_mut(stored);
         padding.fill(0);
-        file.read_exact_at(stored, offset).map_err(|error| unreadable(folders.path(plan, node), error))
+        if stored.is_empty() { Ok(()) } else { self.files.lock().read_at(plan, node, offset, stored) }
     }
 
     /// What may hold anything but zeros, in whole blocks.
@@ -149,8 +161,20 @@ impl TreeDisk {
 
     /// Fails with the first entry that is no longer as it was walked.
     pub(super) fn verify_unchanged(&self) -> Result<(), SourceError> {
-        self.reader.lock().folders.verify_unchanged(self.layout.plan())
+        self.files.lock().verify_unchanged(self.layout.plan())
     }
+}
+
+/// Refuses options that no file system can have, before a tree is read.
+pub(super) fn check(options: &SourceOptions) -> Result<(), SourceError> {
+    if options.free_bytes > MOST_FREE_BYTES {
+        return Err(SourceError::TooMuchFree { bytes: options.free_bytes, most_bytes: MOST_FREE_BYTES });
+    }
+    let label = options.volume_label.as_deref().unwrap_or_default();
+    if label.len() > LABEL_BYTES || label.contains('\0') {
+        return Err(SourceError::LabelTooLong { label: label.to_owned() });
+    }
+    Ok(())
 }
 
 /// The output must not be read as part of its own source.

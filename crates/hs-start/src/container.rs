@@ -1,0 +1,99 @@
+//! A container's image in a registry, as a source.
+
+use std::io::{self, Read};
+use std::path::Path;
+use std::sync::Arc;
+
+use hs_build::source::{Blob, Blobs, ContainerFault, Source, SourceOptions, SourceProgress};
+use hs_remote::http::{HttpClient, HttpOptions, HttpStore, Timeouts};
+use hs_remote::registry::{RegistryAddress, Repository};
+use hs_store::Store;
+
+use crate::remote;
+
+/// Bytes of one request for a blob: large against a request's latency, small against memory.
+const REQUEST_BYTES: usize = 8 << 20;
+
+/// Opens the image at this address.
+///
+/// # Errors
+/// When it cannot be fetched, or is none.
+pub(crate) fn open(
+    address: &str,
+    options: &SourceOptions,
+    progress: &dyn Fn(SourceProgress),
+) -> anyhow::Result<Source> {
+    let client = HttpClient::new(Timeouts::default())?;
+    let address = RegistryAddress::parse(address)?;
+    let shown = address.to_string();
+    let repository = Arc::new(Repository::new(address, Arc::clone(&client), remote::keyring().logins));
+    let manifest = repository.manifest()?;
+    let mut blobs = Pulled { repository, client };
+    Ok(Source::open_blobs(&mut blobs, &manifest, Path::new(&shown), options, progress)?)
+}
+
+/// Blobs that are fetched when they are needed.
+struct Pulled {
+    repository: Arc<Repository>,
+    client: Arc<HttpClient>,
+}
+
+impl Blobs for Pulled {
+    fn open(&mut self, digest: &str, bytes: u64) -> Result<Blob<'_>, ContainerFault> {
+        let failed = |error: &dyn std::fmt::Display| ContainerFault::Read {
+            name: digest.to_owned(),
+            error: io::Error::other(error.to_string()),
+        };
+        if bytes == 0 {
+            return Ok(Blob::of_stream(Box::new(io::empty())));
+        }
+        let blob = self.repository.blob(digest).map_err(|error| failed(&error))?;
+        let client = Arc::clone(&self.client);
+        let store = HttpStore::open(Box::new(blob), client, HttpOptions::default());
+        let store = store.map_err(|error| failed(&error.with_causes()))?;
+        Ok(Blob::of_stream(Box::new(StoreReader::new(Box::new(store)))))
+    }
+
+    fn open_manifest(&mut self, digest: &str, _bytes: u64) -> Result<Blob<'_>, ContainerFault> {
+        let manifest = self.repository.manifest_of(digest);
+        let manifest = manifest.map_err(|error| ContainerFault::Read {
+            name: digest.to_owned(),
+            error: io::Error::other(error.to_string()),
+        })?;
+        Ok(Blob::of_stream(Box::new(io::Cursor::new(manifest))))
+    }
+}
+
+/// A store, read from its beginning to its end.
+struct StoreReader {
+    store: Box<dyn Store>,
+    at: u64,
+    buffer: Vec<u8>,
+    taken: usize,
+}
+
+impl StoreReader {
+    fn new(store: Box<dyn Store>) -> Self {
+        Self { store, at: 0, buffer: Vec::new(), taken: 0 }
+    }
+}
+
+impl Read for StoreReader {
+    fn read(&mut self, buf: &mut [u8]) -> io::Result<usize> {
+        if self.taken == self.buffer.len() {
+            let left = self.store.len() - self.at;
+            self.buffer.resize(left.min(REQUEST_BYTES as u64) as usize, 0);
+            self.taken = 0;
+            if self.buffer.is_empty() {
+                return Ok(0);
+            }
+            let read = self.store.read_at(self.at, &mut self.buffer);
+            read.map_err(|error| io::Error::other(error.with_causes().to_string()))?;
+            self.at += self.buffer.len() as u64;
+        }
+        let len = (self.buffer.len() - self.taken).min(buf.len());
+        buf[..len].copy_from_slice(&self.buffer[self.taken..][..len]);
+        self.taken += len;
+        Ok(len)
+    }
+}
