@@ -1,0 +1,7 @@
+//! An overlay on a device that is a model: against a plain model of the disk, and under power cuts.
+
+mod device;
+mod faults;
+mod model;
+mod power_cuts;
+mod world;
