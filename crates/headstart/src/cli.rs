@@ -19,6 +19,7 @@ pub(crate) mod image;
 mod insecure;
 mod inspect;
 mod iso;
+mod keep;
 mod lab;
 mod learn;
 mod live_page;
@@ -111,7 +112,8 @@ pub(crate) enum Command {
     Mount(Mount),
     /// Serve images over NBD (as disks) or HTTP (as files).
     ///
-    /// Each image is a read-only export, named after its file without .hsi, or NAME with NAME=IMAGE. The
+    /// Each image is an export, named after its file without .hsi, or NAME with NAME=IMAGE, and read-only
+    /// without --keep. The
     /// first one is also the default export. SIGINT or SIGTERM ends the server when requests in flight are
     /// answered.
     Serve(Serve),

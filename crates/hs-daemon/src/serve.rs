@@ -8,7 +8,8 @@ use std::time::Instant;
 
 use anyhow::bail;
 use hs_disk::Watch;
-use hs_nbd::{Export, NbdAddress, NbdListeners, NbdOptions, NbdServer, NbdStats, NbdTls};
+use hs_keep::{KeepFile, KeptDisk};
+use hs_nbd::{Export, ExportedDisk, KeptImage, NbdAddress, NbdListeners, NbdOptions, NbdServer, NbdStats, NbdTls};
 use hs_serve::{BackgroundFill, CacheSizing, Prefetching, ServedDisk};
 use hs_uffd::UffdServer;
 use hs_units::ByteSize;
@@ -19,6 +20,7 @@ use serde::Serialize;
 use serde_json::Value;
 
 use crate::live_page::{self, LivePage, Now};
+use crate::keep;
 use crate::named_image::NamedImage;
 use crate::{ServerOptions, background_fill, serve_http, serve_memory};
 use hs_device::Medium;
@@ -52,6 +54,8 @@ pub struct Serve {
     pub images: Vec<OsString>,
     /// How remote images are fetched.
     pub remote: RemoteOptions,
+    /// The file that keeps what NBD clients write.
+    pub keep: Option<PathBuf>,
     /// Addresses for NBD clients.
     pub nbd: Vec<NbdAddress>,
     /// The socket at which VMMs get the memory of their guests.
@@ -104,6 +108,12 @@ impl Serve {
         if self.uffd.is_some() && self.images.len() > 1 {
             bail!("--uffd serves one image: its VMMs do not say which");
         }
+        if self.keep.is_some() && self.nbd.is_empty() {
+            bail!("--keep is for those who write (--nbd)");
+        }
+        if self.keep.is_some() && self.images.len() > 1 {
+            bail!("--keep is for one image: start a server for each that is written to");
+        }
         Ok(())
     }
 }
@@ -148,9 +158,13 @@ pub fn run(args: &Serve, arguments: &[OsString], quiet: bool) -> anyhow::Result<
     let metrics = metrics::socket(&mut kept, args.serving.metrics.as_deref(), &supervisor)?;
     let nbd_listeners = nbd_listeners(args, &mut kept)?;
     let http_sockets = serve_http::listen(args, &mut kept)?;
+    let keep = args.keep.as_deref().map(|path| keep::open(path, &supervisor)).transpose()?;
     confine(args, &named);
     let mut http = serve_http::HttpImages::start(args, &named, http_sockets, &supervisor)?;
-    let served = ServedExport::start_all(args, &named, &supervisor, page.as_mut())?;
+    let mut served = ServedExport::start_all(args, &named, &supervisor, page.as_mut())?;
+    if let (Some(file), Some(served)) = (keep, served.first_mut()) {
+        served.keep(file)?;
+    }
     if let Some(http) = &http {
         http.show_at(page.as_mut(), &named);
     }
@@ -196,6 +210,7 @@ pub fn run(args: &Serve, arguments: &[OsString], quiet: bool) -> anyhow::Result<
     manager.stopping();
     // From here on nothing may wait for the medium.
     Deadline::begin(Vec::new(), || {}).lasts();
+    let kept = served.iter().filter_map(|served| served.kept.as_deref()).try_for_each(keep::close);
     served.iter().for_each(|served| served.disk.close());
     http.iter().for_each(serve_http::HttpImages::close);
     drop(memory);
@@ -203,6 +218,7 @@ pub fn run(args: &Serve, arguments: &[OsString], quiet: bool) -> anyhow::Result<
         nbd.stop();
     }
     ended?;
+    kept?;
     for trouble in served.iter().filter_map(|served| served.on_medium.trouble()) {
         log::warn!("{trouble}");
     }
@@ -355,6 +371,8 @@ struct ServedExport {
     on_medium: OnMedium,
     /// It ends before the disk does.
     filling: Option<BackgroundFill>,
+    /// It ends before the disk does, too.
+    kept: Option<Arc<KeptDisk>>,
     disk: Arc<ServedDisk>,
 }
 
@@ -384,7 +402,7 @@ impl ServedExport {
             live_page::describe(&map, &disk);
         }
         let filling = background_fill::start(args.fill, &named.image, &disk)?;
-        Ok(Self { named, on_medium, filling, disk })
+        Ok(Self { named, on_medium, filling, kept: None, disk })
     }
 
     /// All of them, where disks are read.
@@ -416,12 +434,22 @@ impl ServedExport {
         Ok(Some(server))
     }
 
+    /// What is written to its disk lasts, in this file.
+    fn keep(&mut self, file: KeepFile) -> anyhow::Result<()> {
+        self.kept = Some(Arc::new(KeptDisk::new(self.disk.clone(), file)?));
+        Ok(())
+    }
+
     fn export(&self) -> Export {
-        let reader = &self.disk;
+        let image = self.disk.clone();
+        let digest = image.image().image_digest();
         Export {
             name: self.named.name.clone(),
-            description: format!("headstart image {}", reader.image().image_digest()),
-            disk: reader.clone().into(),
+            description: format!("headstart image {digest}"),
+            disk: match &self.kept {
+                Some(kept) => ExportedDisk::Kept(Arc::new(KeptImage { disk: Arc::clone(kept), image })),
+                None => image.into(),
+            },
         }
     }
 

@@ -350,6 +350,12 @@ impl Overlay {
         self.must_checkpoint |= self.log_blocks > 0 || !self.gathered.is_empty() || !self.on_its_way.is_empty();
     }
 
+    /// Whether writes wait for a job, so that one should be asked for.
+    #[must_use]
+    pub fn is_due(&self) -> bool {
+        self.under_way.is_none() && (self.flush_wanted || self.gathered.bytes() >= self.limits.write_back_bytes)
+    }
+
     // ---- reads ----
 
     /// Where the content of the blocks from `start` up to `end` is: pieces in order.
