@@ -113,9 +113,8 @@ pub(crate) enum Command {
     /// Serve images over NBD (as disks) or HTTP (as files).
     ///
     /// Each image is an export, named after its file without .hsi, or NAME with NAME=IMAGE, and read-only
-    /// without --keep. The
-    /// first one is also the default export. SIGINT or SIGTERM ends the server when requests in flight are
-    /// answered.
+    /// without --keep. The first one is also the default export. SIGINT or SIGTERM ends the server when
+    /// requests in flight are answered.
     Serve(Serve),
     /// Show an image's disk as a raw file that fills itself when it is read.
     ///
