@@ -187,7 +187,7 @@ impl Opening {
 impl Replay {
     /// Whether a record can begin at the place that is looked at.
     const fn has_room(&self) -> bool {
-        self.at.1 + 2 <= SEGMENT_BLOCKS
+        self.at.1 < SEGMENT_BLOCKS
     }
 
     /// Takes the records in these bytes, which begin where the log is looked at. True at its end.

@@ -136,3 +136,17 @@ fn one_slot_may_be_damaged() {
         assert_eq!([1, 2].map(|block| found.version(block)), [5, ZERO]);
     }
 }
+
+/// A record of zeros is one block, so it fits where one with data does not.
+#[test]
+fn a_record_in_the_last_block_of_a_segment_is_found() {
+    let mut world = world();
+    world.write(0, &[1; 254]);
+    world.flush();
+    world.zero(300, 1, false);
+    world.flush();
+    world.write(301, &[2]);
+    world.flush();
+    let found = World::open(world.device, Limits::default()).unwrap();
+    assert_eq!([253, 300, 301].map(|block| found.version(block)), [1, ZERO, 2]);
+}
