@@ -5,7 +5,9 @@
 
 use std::sync::Arc;
 
-use hs_nbd::protocol::{Event, ExportInfo, MAX_READ_BYTES, MAX_WRITE_BYTES, Protocol, Security, WRITE_PART_BYTES};
+use hs_nbd::protocol::{
+    Event, ExportInfo, MAX_READ_BYTES, MAX_WRITE_BYTES, Protocol, Security, WRITE_PART_BYTES,
+};
 
 const DISKS: [u64; 2] = [1 << 40, 5];
 

@@ -25,6 +25,7 @@ mod learn;
 mod live_page;
 mod mount;
 mod optimize;
+pub(crate) mod overlay;
 mod plain;
 mod prefetch;
 mod prefetch_rate;
@@ -139,6 +140,10 @@ pub(crate) enum Command {
     Report(Report),
     /// Manage the disk cache of remote images.
     Cache(disk_cache::DiskCache),
+    /// Show, check and compact files of changes (--keep); snapshots.
+    ///
+    /// A file must not be in use. docs/KEEP.md tells what such files are.
+    Overlay(overlay::Overlay),
     /// Upload an image to a registry or object storage.
     ///
     /// An image that is already there is not sent again, and an interrupted upload is resumed. oci+http:// is

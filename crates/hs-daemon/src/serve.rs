@@ -9,7 +9,9 @@ use std::time::Instant;
 use anyhow::bail;
 use hs_disk::Watch;
 use hs_keep::{KeepFile, KeptDisk};
-use hs_nbd::{Export, ExportedDisk, KeptImage, NbdAddress, NbdListeners, NbdOptions, NbdServer, NbdStats, NbdTls};
+use hs_nbd::{
+    Export, ExportedDisk, KeptImage, NbdAddress, NbdListeners, NbdOptions, NbdServer, NbdStats, NbdTls,
+};
 use hs_serve::{BackgroundFill, CacheSizing, Prefetching, ServedDisk};
 use hs_uffd::UffdServer;
 use hs_units::ByteSize;
@@ -19,8 +21,8 @@ use rustix::thread::CapabilitySet;
 use serde::Serialize;
 use serde_json::Value;
 
-use crate::live_page::{self, LivePage, Now};
 use crate::keep;
+use crate::live_page::{self, LivePage, Now};
 use crate::named_image::NamedImage;
 use crate::{ServerOptions, background_fill, serve_http, serve_memory};
 use hs_device::Medium;
@@ -158,7 +160,7 @@ pub fn run(args: &Serve, arguments: &[OsString], quiet: bool) -> anyhow::Result<
     let metrics = metrics::socket(&mut kept, args.serving.metrics.as_deref(), &supervisor)?;
     let nbd_listeners = nbd_listeners(args, &mut kept)?;
     let http_sockets = serve_http::listen(args, &mut kept)?;
-    let keep = args.keep.as_deref().map(|path| keep::open(path, &supervisor)).transpose()?;
+    let keep = args.keep.as_deref().map(|path| keep::open(path, &mut kept, &supervisor)).transpose()?;
     confine(args, &named);
     let mut http = serve_http::HttpImages::start(args, &named, http_sockets, &supervisor)?;
     let mut served = ServedExport::start_all(args, &named, &supervisor, page.as_mut())?;
@@ -208,9 +210,10 @@ pub fn run(args: &Serve, arguments: &[OsString], quiet: bool) -> anyhow::Result<
     });
     supervisor.ending();
     manager.stopping();
+    // What was written has to come to the medium, however long that takes.
+    let kept = served.iter().filter_map(|served| served.kept.as_deref()).try_for_each(keep::close);
     // From here on nothing may wait for the medium.
     Deadline::begin(Vec::new(), || {}).lasts();
-    let kept = served.iter().filter_map(|served| served.kept.as_deref()).try_for_each(keep::close);
     served.iter().for_each(|served| served.disk.close());
     http.iter().for_each(serve_http::HttpImages::close);
     drop(memory);

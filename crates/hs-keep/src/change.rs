@@ -212,7 +212,10 @@ fn offer(shared: &Shared, state: &mut State, start: u64, blocks: u64, offered: &
             Offered::Zero { discard } => overlay.handle_zero(start, blocks, *discard),
         };
         match refusal {
-            Ok(()) => return Taken::Done(Ok(())),
+            Ok(()) => {
+                shared.tell(state);
+                return Taken::Done(Ok(()));
+            }
             Err(Refusal::OutsideDisk) => return Taken::Done(Err(libc::ENOSPC)),
             Err(Refusal::NeedsSpace) => {
                 let Some(job) = overlay.space_needed(data) else {
@@ -259,7 +262,8 @@ pub(crate) fn fetch(shared: &Arc<Shared>, state: &mut State, change: Change, sou
             let generation = state.generation;
             state.readers[generation] += 1;
             let own = Arc::clone(shared);
-            let done = Box::new(move |bytes: Result<Vec<u8>, i32>| found(&own, change, source, bytes, answer));
+            let done =
+                Box::new(move |bytes: Result<Vec<u8>, i32>| found(&own, change, source, bytes, answer));
             let _ = shared.file_reads.send(FileRead::Block { offset, generation, done });
         }
         _ => {
@@ -282,7 +286,13 @@ pub(crate) fn fetch(shared: &Arc<Shared>, state: &mut State, change: Change, sou
     }
 }
 
-fn found(shared: &Arc<Shared>, mut change: Change, source: Source, bytes: Result<Vec<u8>, i32>, answer: Answer) {
+fn found(
+    shared: &Arc<Shared>,
+    mut change: Change,
+    source: Source,
+    bytes: Result<Vec<u8>, i32>,
+    answer: Answer,
+) {
     match bytes {
         Ok(bytes) => {
             if let Change::Part { found, .. } = &mut change {

@@ -59,6 +59,7 @@ fn tell(outcomes: Outcomes) {
 
 /// Answers the flushes whose batch is on the medium, and takes the changes for which there is room now.
 fn settle(shared: &Arc<Shared>, state: &mut State) -> Outcomes {
+    shared.tell(state);
     let mut outcomes = Outcomes::new();
     let State { overlay, flushes, .. } = state;
     let waiting = std::mem::take(flushes);

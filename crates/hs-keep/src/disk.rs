@@ -16,6 +16,7 @@ use crate::committer;
 use crate::error::KeepError;
 use crate::file::KeepFile;
 use crate::read::{self, FileRead};
+use crate::unflushed::Unflushed;
 
 /// Threads that read what the kernel does not have in memory.
 const READERS: usize = 4;
@@ -55,6 +56,8 @@ pub(crate) struct State {
     /// Reads of the file under way, of this generation and the one before: see [`Shared::quiesce`].
     pub(crate) readers: [usize; 2],
     pub(crate) generation: usize,
+    /// What the supervisor knows: whether writes are unflushed.
+    pub(crate) is_told: bool,
     pub(crate) ends: bool,
     pub(crate) has_ended: bool,
 }
@@ -72,7 +75,16 @@ impl KeptDisk {
     /// # Errors
     /// When the file is no overlay of this disk, cannot be read or begun, or a thread cannot be started.
     pub fn new(below: Arc<dyn Below>, file: KeepFile) -> Result<Self, KeepError> {
-        let overlay = file.overlay(Some((below.digest(), below.bytes())), true)?;
+        let mut overlay = file.overlay(Some((below.digest(), below.bytes())), true)?;
+        if file.unflushed.as_ref().is_some_and(Unflushed::is_set) {
+            log::error!(
+                "{}: writes that had not been flushed are gone with the server that died: nothing more is written, \
+                 since who has written them would take them for done; unmount or end what uses the disk, and begin \
+                 again",
+                file.path().display()
+            );
+            overlay.refuse_writes();
+        }
         let (file_reads, reads) = crossbeam_channel::unbounded();
         let state = State {
             overlay,
@@ -80,6 +92,7 @@ impl KeptDisk {
             delayed: VecDeque::new(),
             readers: [0; 2],
             generation: 0,
+            is_told: false,
             ends: false,
             has_ended: false,
         };
@@ -263,6 +276,17 @@ impl Shared {
         // The readers end when they are told so, each once.
         for _ in 0..READERS {
             let _ = self.file_reads.send(FileRead::End);
+        }
+    }
+
+    /// Tells the supervisor whether writes are unflushed, before they are answered.
+    pub(crate) fn tell(&self, state: &mut State) {
+        let Some(unflushed) = &self.file.unflushed else { return };
+        let is_unflushed = !state.overlay.is_flushed();
+        if state.overlay.trouble().is_none()
+            && std::mem::replace(&mut state.is_told, is_unflushed) != is_unflushed
+        {
+            unflushed.set(is_unflushed);
         }
     }
 

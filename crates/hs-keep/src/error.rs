@@ -29,6 +29,17 @@ pub enum KeepError {
         /// The file.
         path: PathBuf,
     },
+    /// It cannot be written anew with snapshots.
+    #[error(
+        "{} has snapshots ('{name}'), which share blocks with it: delete them first (headstart overlay delete)",
+        path.display()
+    )]
+    HasSnapshots {
+        /// The file.
+        path: PathBuf,
+        /// One of them.
+        name: String,
+    },
     /// It is no regular file.
     #[error("{} is no regular file: changes are kept in one", path.display())]
     NotAFile {

@@ -7,13 +7,14 @@ use std::os::unix::fs::{FileExt, OpenOptionsExt};
 use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
 
-use hs_overlay::{Failed, FailedStep, Job, Limits, Needed, Opening, Overlay, Step};
+use hs_overlay::{Checked, Checking, Failed, FailedStep, Job, Limits, Needed, Opening, Overlay, Step};
 use hs_units::Digest;
 use rustix::fs::{Advice, FallocateFlags, FlockOperation, fadvise, fallocate, flock};
 use rustix::io::{Errno, ReadWriteFlags, preadv2};
 
 use crate::error::KeepError;
 use crate::place;
+use crate::unflushed::Unflushed;
 
 /// Between two attempts to lock a file whose process has just died.
 const LOCK_PAUSE: Duration = Duration::from_millis(10);
@@ -44,6 +45,8 @@ fn random_id() -> [u8; 16] {
 pub struct KeepFile {
     file: File,
     path: PathBuf,
+    /// Whether writes are unflushed, for a supervisor.
+    pub(crate) unflushed: Option<Unflushed>,
 }
 
 impl KeepFile {
@@ -79,7 +82,14 @@ impl KeepFile {
         if writes {
             place::warn(&file, path);
         }
-        Ok(Self { file, path: path.to_owned() })
+        Ok(Self { file, path: path.to_owned(), unflushed: None })
+    }
+
+    /// The same file, whose disk tells a supervisor whether writes are unflushed. Where they were when the
+    /// process before this one died, the disk takes none any more.
+    #[must_use]
+    pub fn telling(self, unflushed: Unflushed) -> Self {
+        Self { unflushed: Some(unflushed), ..self }
     }
 
     /// Where it is.
@@ -193,13 +203,49 @@ impl KeepFile {
                 continue;
             }
             if let Err(error) = self.step(step) {
-                let no_space = matches!(error.raw_os_error(), Some(libc::ENOSPC | libc::EDQUOT | libc::EFBIG));
+                let no_space =
+                    matches!(error.raw_os_error(), Some(libc::ENOSPC | libc::EDQUOT | libc::EFBIG));
                 log::error!("{}: {step:?}: {error}", self.path.display());
                 let step = if *step == Step::Sync { FailedStep::Sync } else { FailedStep::Write };
                 return Err(Failed { step, no_space });
             }
         }
         Ok(())
+    }
+
+    /// Bytes that it takes on the medium.
+    ///
+    /// # Errors
+    /// When the system does not tell.
+    pub fn space_bytes(&self) -> Result<u64, KeepError> {
+        use std::os::unix::fs::MetadataExt;
+        Ok(self.file.metadata().map_err(KeepError::io("look at", &self.path))?.blocks() * 512)
+    }
+
+    /// Takes the space that so many blocks need.
+    pub(crate) fn take_space(&self, overlay: &mut Overlay, data: u64) -> Result<(), KeepError> {
+        let Some(job) = overlay.space_needed(data) else { return Ok(()) };
+        for step in &job.steps {
+            if let Err(error) = self.step(step) {
+                overlay.handle_failed(Failed { step: FailedStep::Write, no_space: true });
+                return Err(KeepError::io("take space for", &self.path)(error));
+            }
+        }
+        overlay.handle_done();
+        Ok(())
+    }
+
+    /// Compares each block of its overlay with the sum that it was written with.
+    ///
+    /// # Errors
+    /// When the file cannot be read.
+    pub fn check(&self, overlay: &Overlay) -> Result<Checked, KeepError> {
+        let mut checking = Checking::new(overlay);
+        while let Some(range) = checking.poll() {
+            let bytes = self.read_some(range.offset, range.len).map_err(KeepError::io("read", &self.path))?;
+            checking.handle_bytes(&bytes);
+        }
+        Ok(checking.finish())
     }
 
     /// Does a job of an overlay that no other thread uses.

@@ -1,4 +1,4 @@
-//! The file system in a disk: recognised by its magic, mounted read-only.
+//! The file system in a disk: recognised by its magic, and mounted.
 
 use std::fmt;
 use std::fs::File;
@@ -105,7 +105,7 @@ impl fmt::Display for FileSystem {
     }
 }
 
-/// How a file system is mounted; always read-only, without touching a journal.
+/// How a file system is mounted: read-only and without touching a journal, if nothing else is said.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct FsMountOptions {
     /// ext4: how many blocks of inode tables are read ahead (a power of two, or 0; the kernel's own
@@ -115,6 +115,8 @@ pub struct FsMountOptions {
     pub allow_suid: bool,
     /// Honour device nodes. Off, for the same reason.
     pub allow_devices: bool,
+    /// For writing. A journal is replayed, and discards are passed on.
+    pub writes: bool,
 }
 
 /// A mounted file system. Dropping it unmounts; when it is still in use, its name goes at once and the
@@ -137,11 +139,18 @@ impl FsMount {
         options: FsMountOptions,
     ) -> Result<Self, LinuxError> {
         let target = mounts::check_mount_point(target)?;
-        let mut flags = MountFlags::RDONLY;
+        if options.writes && !matches!(file_system, FileSystem::Ext4 | FileSystem::Xfs | FileSystem::Btrfs) {
+            return Err(LinuxError::NotWritable { file_system });
+        }
+        let mut flags = MountFlags::empty();
+        flags.set(MountFlags::RDONLY, !options.writes);
         flags.set(MountFlags::NOSUID, !options.allow_suid);
         flags.set(MountFlags::NODEV, !options.allow_devices);
         // A read-only disk cannot replay a journal, and the kernel would refuse a disk that needs it.
         let mut data = match file_system {
+            FileSystem::Ext4 if options.writes => String::from("discard,errors=remount-ro"),
+            FileSystem::Xfs if options.writes => String::from("discard,nouuid"),
+            FileSystem::Btrfs if options.writes => String::from("discard=async"),
             FileSystem::Ext4 => String::from("noload"),
             FileSystem::Xfs => String::from("norecovery,nouuid"),
             _ => String::new(),

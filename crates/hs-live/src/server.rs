@@ -124,6 +124,7 @@ pub fn run(arguments: &[OsString]) -> anyhow::Result<i32> {
         image: ImageSource::parse(image.as_ref(), &remote(&words))?,
         dir: private_root::DISK.into(),
         fs: Some(private_root::FS.into()),
+        keep: None,
         foreground: flags.foreground,
         prefetch: Some(if recording.is_some() { PrefetchMode::Off } else { words.prefetch }),
         limits: limits(budget.prefetch),

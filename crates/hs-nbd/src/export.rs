@@ -3,8 +3,8 @@
 use std::sync::Arc;
 
 use hs_disk::{Requester, ServedDisk};
-use hs_keep::{KeptDisk, ZeroKind};
 use hs_engine::queue::ClientKey;
+use hs_keep::{KeptDisk, ZeroKind};
 use hs_serve::{FileDisk, errno};
 use hs_units::ByteRange;
 

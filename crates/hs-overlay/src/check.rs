@@ -56,10 +56,13 @@ impl<'a> Checking<'a> {
 
     /// Its bytes.
     pub fn handle_bytes(&mut self, found: &[u8]) {
-        let Some(segment) = self.runs.get(self.next).and_then(|(place, ..)| segment_of(*place)) else { return };
+        let Some(segment) = self.runs.get(self.next).and_then(|(place, ..)| segment_of(*place)) else {
+            return;
+        };
         let first = first_block(segment);
         let whole = whole_blocks(found, segment, self.overlay);
-        let end = self.runs[self.next..].iter().take_while(|(place, ..)| *place < first + SEGMENT_BLOCKS).count();
+        let end =
+            self.runs[self.next..].iter().take_while(|(place, ..)| *place < first + SEGMENT_BLOCKS).count();
         let runs = self.next..self.next + end;
         self.next = runs.end;
         for (place, blocks, start) in &self.runs[runs] {

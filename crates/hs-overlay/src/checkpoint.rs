@@ -54,7 +54,8 @@ pub(crate) fn decode(bytes: &[u8], slot: &Slot) -> Result<(ExtentMap, Vec<Snapsh
     for _ in 0..slot.snapshots {
         let (head, rest) = left.split_at_checked(SNAPSHOT_BYTES).ok_or(damaged("ends too early"))?;
         left = rest;
-        let name = Snapshot::name_from(&field::bytes(head, 0)).ok_or(damaged("has a bad name of a snapshot"))?;
+        let name =
+            Snapshot::name_from(&field::bytes(head, 0)).ok_or(damaged("has a bad name of a snapshot"))?;
         if snapshots.iter().any(|other: &Snapshot| other.name == name) {
             return Err(damaged("has two snapshots of one name"));
         }
@@ -84,7 +85,8 @@ fn take_map(left: &mut &[u8], count: u64, identity: &Identity) -> Result<ExtentM
         let (start, blocks) = (u64::from(field::u32(entry, 0)), u64::from(field::u32(entry, 4)));
         let packed = field::u64(entry, 8);
         let place = packed & !(3 << KIND_SHIFT);
-        if start < end || blocks == 0 || blocks > MAX_EXTENT_BLOCKS || start + blocks > identity.disk_blocks() {
+        if start < end || blocks == 0 || blocks > MAX_EXTENT_BLOCKS || start + blocks > identity.disk_blocks()
+        {
             return Err(damaged("has extents out of order, or beyond the disk"));
         }
         end = start + blocks;

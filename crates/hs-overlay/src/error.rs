@@ -10,7 +10,9 @@ pub enum OverlayError {
     #[error("it is no overlay: neither of its first two blocks begins as one with a right checksum")]
     NotAnOverlay,
     /// Of a newer version of this program.
-    #[error("it is an overlay of version {found}, and this program knows version {known}: use a newer headstart")]
+    #[error(
+        "it is an overlay of version {found}, and this program knows version {known}: use a newer headstart"
+    )]
     Version {
         /// In the file.
         found: u32,

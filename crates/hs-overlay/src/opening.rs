@@ -13,6 +13,9 @@ use crate::segments::Segments;
 use crate::slot::{LogEnd, Slot};
 use crate::snapshot::Snapshot;
 
+/// Segments beyond the end of a file in which its log may go on: more than a writer takes in advance.
+const AHEAD: u32 = 4096;
+
 /// What an opening needs.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Needed {
@@ -87,7 +90,8 @@ impl Opening {
             Stage::Slots => self.choose_slot(found)?,
             Stage::Checkpoint { slot, bytes, read } => {
                 let wanted = (slot.checkpoint_bytes - bytes.len() as u64).min(SEGMENT_BYTES) as usize;
-                let found = found.get(..wanted).ok_or(damaged(DamagedPart::Checkpoint, "ends with the file"))?;
+                let found =
+                    found.get(..wanted).ok_or(damaged(DamagedPart::Checkpoint, "ends with the file"))?;
                 bytes.extend_from_slice(found);
                 *read += 1;
                 if bytes.len() as u64 == slot.checkpoint_bytes {
@@ -96,7 +100,9 @@ impl Opening {
             }
             Stage::Log(replay) => {
                 if replay.go_on(found)? {
-                    let Stage::Log(replay) = std::mem::replace(&mut self.stage, Stage::Slots) else { return Ok(()) };
+                    let Stage::Log(replay) = std::mem::replace(&mut self.stage, Stage::Slots) else {
+                        return Ok(());
+                    };
                     self.stage = Stage::Done(replay);
                 }
             }
@@ -131,7 +137,10 @@ impl Opening {
         }
         let named = slot.checkpoint_segments.iter().chain([&slot.log.segment, &slot.log.next]);
         if named.copied().any(|segment| segment >= self.segments) {
-            return Err(damaged(DamagedPart::Superblock, "names segments beyond the end of the file: is it cut off?"));
+            return Err(damaged(
+                DamagedPart::Superblock,
+                "names segments beyond the end of the file: is it cut off?",
+            ));
         }
         let has_checkpoint = slot.checkpoint_bytes > 0;
         self.stage = Stage::Checkpoint { slot: Box::new(slot), bytes: Vec::new(), read: 0 };
@@ -145,7 +154,10 @@ impl Opening {
         let (map, snapshots) = checkpoint::decode(&bytes, &slot)?;
         let mut segments = Segments::new(self.segments);
         if !segments.count_again(&map, snapshots.iter().map(|snapshot| &snapshot.map)) {
-            return Err(damaged(DamagedPart::Checkpoint, "names blocks beyond the end of the file, or twice"));
+            return Err(damaged(
+                DamagedPart::Checkpoint,
+                "names blocks beyond the end of the file, or twice",
+            ));
         }
         let log = slot.log;
         let at = (log.segment, log.block);
@@ -197,13 +209,16 @@ impl Replay {
             let bytes = found.get((self.at.1 - from) as usize * BLOCK..).unwrap_or_default();
             let Some(record) = self.record(bytes) else { break };
             let log = record.end;
-            if log.next == log.segment || !self.segments.has(log.next) || log.block > SEGMENT_BLOCKS {
+            // The record may have come to the medium without the new length of the file.
+            let is_near = log.next < self.segments.count() + AHEAD;
+            if log.next == log.segment || !is_near || log.block > SEGMENT_BLOCKS {
                 return Err(damaged(DamagedPart::Log, "goes on in a segment that is none"));
             }
             if !apply(&mut self.map, &mut self.segments, &record.changes) {
                 return Err(damaged(DamagedPart::Log, "has blocks beyond the end of the file, or twice"));
             }
             self.segments.set_used(log.segment);
+            self.segments.extend_to(log.next);
             self.blocks += log.block - self.at.1;
             self.log = log;
             self.at = (segment, log.block);

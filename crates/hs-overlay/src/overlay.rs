@@ -3,15 +3,15 @@
 use hs_units::BLOCK_BYTES;
 
 use crate::batch::Batch;
+use crate::checkpoint;
 use crate::error::{OverlayError, Refusal};
 use crate::job::{Failed, FailedStep, Job, Step};
-use crate::layout::{BLOCK, Identity, SEGMENT_BLOCKS, SEGMENT_BYTES, first_block, MAX_SNAPSHOTS};
+use crate::layout::{BLOCK, Identity, MAX_SNAPSHOTS, SEGMENT_BLOCKS, SEGMENT_BYTES, first_block};
 use crate::map::{Content, ExtentMap};
 use crate::record::{Binding, Change, Record, Writer, segments_for};
 use crate::segments::Segments;
 use crate::slot::{LogEnd, MAX_CHECKPOINT_SEGMENTS, Slot};
 use crate::snapshot::{Snapshot, check_name};
-use crate::checkpoint;
 
 /// Segments that can be written to and are kept for that, instead of giving their space back.
 const KEPT_FREE: usize = 16;
@@ -73,6 +73,8 @@ pub enum Trouble {
     Write,
     /// What was written may not be on the medium, and asking again would not tell.
     Sync,
+    /// Writes that were answered and not flushed are gone: see [`Overlay::refuse_writes`].
+    Lost,
 }
 
 /// What an overlay consists of.
@@ -232,6 +234,18 @@ impl Overlay {
         self.trouble
     }
 
+    /// Nothing is written any more. A user that has seen writes answered takes them for done when it flushes
+    /// the next time, so a server that has lost some must not answer that flush.
+    pub fn refuse_writes(&mut self) {
+        self.trouble = Some(Trouble::Lost);
+    }
+
+    /// Whether everything that was written is on the medium.
+    #[must_use]
+    pub fn is_flushed(&self) -> bool {
+        self.gathered.is_empty() && self.on_its_way.is_empty()
+    }
+
     /// Its snapshots, the oldest first.
     #[must_use]
     pub fn snapshots(&self) -> &[Snapshot] {
@@ -303,7 +317,8 @@ impl Overlay {
 
     /// Segments for the next checkpoint that there are not, beside those: without it no space is given back.
     fn missing_reserve(&self, data: u64) -> usize {
-        let extents = self.map.len() + self.snapshots.iter().map(|snapshot| snapshot.map.len()).sum::<usize>();
+        let extents =
+            self.map.len() + self.snapshots.iter().map(|snapshot| snapshot.map.len()).sum::<usize>();
         let reserve = extents * 16 / SEGMENT_BYTES as usize + 1;
         let beside = self.segments.free().saturating_sub(self.promised_segments(data));
         reserve.saturating_sub(beside)
@@ -347,13 +362,15 @@ impl Overlay {
     /// The map is stored next, so that an opening reads little.
     pub fn handle_close(&mut self) {
         self.handle_flush();
-        self.must_checkpoint |= self.log_blocks > 0 || !self.gathered.is_empty() || !self.on_its_way.is_empty();
+        self.must_checkpoint |=
+            self.log_blocks > 0 || !self.gathered.is_empty() || !self.on_its_way.is_empty();
     }
 
     /// Whether writes wait for a job, so that one should be asked for.
     #[must_use]
     pub fn is_due(&self) -> bool {
-        self.under_way.is_none() && (self.flush_wanted || self.gathered.bytes() >= self.limits.write_back_bytes)
+        self.under_way.is_none()
+            && (self.flush_wanted || self.gathered.bytes() >= self.limits.write_back_bytes)
     }
 
     // ---- reads ----
@@ -497,7 +514,8 @@ impl Overlay {
         let (generation, epoch) = (self.slot.generation + 1, self.slot.epoch + u64::from(!self.is_ready));
         if is_stored {
             let slot = Slot { generation, epoch, ..self.slot.clone() };
-            let mut steps = slot_steps(&slot, self.slot_order);
+            let mut steps = allocate_steps(&[self.log.next]);
+            steps.extend(slot_steps(&slot, self.slot_order));
             steps.push(Step::Quiesce);
             self.under_way = Some(UnderWay::Checkpoint { slot: Box::new(slot), taken, allocated });
             return Some(Job { steps });
@@ -514,6 +532,10 @@ impl Overlay {
             checkpoint_segments: places.clone(),
         };
         let mut steps = allocate_steps(&allocated);
+        if !self.is_ready {
+            // A power cut may have taken it away.
+            steps.extend(allocate_steps(&[self.log.next]));
+        }
         for (segment, bytes) in places.iter().zip(bytes.chunks(SEGMENT_BYTES as usize)) {
             let mut bytes = bytes.to_vec();
             bytes.resize(bytes.len().next_multiple_of(BLOCK), 0);
@@ -682,7 +704,10 @@ impl Overlay {
     /// Nothing is gathered, on its way or to be stored.
     #[must_use]
     pub fn is_idle(&self) -> bool {
-        self.gathered.is_empty() && self.on_its_way.is_empty() && self.under_way.is_none() && !self.must_checkpoint
+        self.gathered.is_empty()
+            && self.on_its_way.is_empty()
+            && self.under_way.is_none()
+            && !self.must_checkpoint
     }
 }
 
@@ -727,6 +752,7 @@ fn allocate_steps(segments: &[u32]) -> Vec<Step> {
 /// Both slots, one after the other, so that one of them is always whole.
 fn slot_steps(slot: &Slot, order: [u64; 2]) -> Vec<Step> {
     let bytes = slot.encode();
-    let steps = order.map(|number| [Step::Write { offset: number * BLOCK_BYTES, bytes: bytes.clone() }, Step::Sync]);
+    let steps =
+        order.map(|number| [Step::Write { offset: number * BLOCK_BYTES, bytes: bytes.clone() }, Step::Sync]);
     steps.into_iter().flatten().collect()
 }

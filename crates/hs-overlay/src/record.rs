@@ -246,7 +246,9 @@ impl<'a> Header<'a> {
 
     /// Whether it is the next record of this log (OV7).
     pub(crate) fn continues(&self, log: &LogEnd, epoch: u64) -> bool {
-        self.epoch == epoch && log.sequence.checked_add(1) == Some(self.sequence) && self.previous == log.chain
+        self.epoch == epoch
+            && log.sequence.checked_add(1) == Some(self.sequence)
+            && self.previous == log.chain
     }
 
     /// Whether a block of the record's data is what was written (OV8).

@@ -63,6 +63,12 @@ impl Segments {
         self.all.iter().filter(|segment| segment.state != State::Hole).count()
     }
 
+    /// There are at least as many as have this one among them.
+    pub(crate) fn extend_to(&mut self, segment: u32) {
+        let count = self.all.len().max(segment as usize + 1);
+        self.all.resize(count, HOLE);
+    }
+
     /// Whether this segment is used, or could be: false where it lies beyond the file.
     pub(crate) fn has(&self, segment: u32) -> bool {
         (segment as usize) < self.all.len()
@@ -115,8 +121,7 @@ impl Segments {
     /// Space for these was taken.
     pub(crate) fn allocated(&mut self, segments: &[u32]) {
         for segment in segments {
-            let count = self.all.len().max(*segment as usize + 1);
-            self.all.resize(count, HOLE);
+            self.extend_to(*segment);
             self.all[*segment as usize].state = State::Free { was_written: false };
             self.free.push_back(*segment);
         }
@@ -181,7 +186,8 @@ impl Segments {
             for (_, blocks, content) in snapshot.iter() {
                 let Content::Data(place) = content else { continue };
                 let segment = segment_of(place).filter(|segment| self.has(*segment));
-                fits &= segment.is_some_and(|segment| place - first_block(segment) + blocks <= SEGMENT_BLOCKS);
+                fits &=
+                    segment.is_some_and(|segment| place - first_block(segment) + blocks <= SEGMENT_BLOCKS);
                 if let Some(segment) = segment {
                     self.all[segment as usize].pinned = true;
                     self.set_used(segment);
@@ -209,7 +215,8 @@ impl Segments {
 
     /// Bytes in segments that [`Self::reclaim`] would give back are this many segments.
     pub(crate) fn dead(&self, needed: &[u32]) -> usize {
-        let is_dead = |segment: &Segment| segment.state == State::Used && segment.live == 0 && !segment.pinned;
+        let is_dead =
+            |segment: &Segment| segment.state == State::Used && segment.live == 0 && !segment.pinned;
         let dead = self.all.iter().enumerate().filter(|(_, segment)| is_dead(segment));
         dead.filter(|(number, _)| !needed.contains(&(*number as u32))).count()
     }

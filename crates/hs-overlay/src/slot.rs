@@ -5,8 +5,8 @@ use hs_units::Digest;
 
 use crate::error::{DamagedPart, OverlayError};
 use crate::layout::{
-    BLOCK, Identity, MAX_DISK_BLOCKS, MAX_EXTENTS, MAX_SEGMENTS, MAX_SNAPSHOTS, SEGMENT_BLOCKS, SEGMENT_BYTES,
-    field,
+    BLOCK, Identity, MAX_DISK_BLOCKS, MAX_EXTENTS, MAX_SEGMENTS, MAX_SNAPSHOTS, SEGMENT_BLOCKS,
+    SEGMENT_BYTES, field,
 };
 
 const MAGIC: &[u8; 8] = b"HSKEEP\0\0";
@@ -122,7 +122,8 @@ impl Slot {
     fn check(&self, block: &[u8]) -> Result<(), OverlayError> {
         let segments = self.checkpoint_segments.len();
         let unused = &block[SEGMENTS_AT + 4 * segments..CHECKSUM_AT];
-        if field::u32(block, 12) != BLOCK as u32 || block[196..SEGMENTS_AT].iter().chain(unused).any(|b| *b != 0)
+        if field::u32(block, 12) != BLOCK as u32
+            || block[196..SEGMENTS_AT].iter().chain(unused).any(|b| *b != 0)
         {
             return Err(damaged("has bytes that mean nothing"));
         }
@@ -142,13 +143,16 @@ impl Slot {
             return Err(damaged("names another number of segments than its map has"));
         }
         let log = &self.log;
-        if log.segment == log.next || log.segment.max(log.next) >= MAX_SEGMENTS || log.block > SEGMENT_BLOCKS {
+        if log.segment == log.next || log.segment.max(log.next) >= MAX_SEGMENTS || log.block > SEGMENT_BLOCKS
+        {
             return Err(damaged("has a log that ends at an impossible place"));
         }
         let mut all = self.checkpoint_segments.clone();
         all.extend([log.segment, log.next]);
         all.sort_unstable();
-        if all.windows(2).any(|pair| pair[0] == pair[1]) || all.last().is_some_and(|last| *last >= MAX_SEGMENTS) {
+        if all.windows(2).any(|pair| pair[0] == pair[1])
+            || all.last().is_some_and(|last| *last >= MAX_SEGMENTS)
+        {
             return Err(damaged("gives one segment two uses"));
         }
         Ok(())

@@ -62,6 +62,8 @@ pub struct MountFsOptions {
     pub calls_apart: bool,
     /// Honour set-user-id programs and device nodes.
     pub trusted: bool,
+    /// Mount it for writing: the disk file takes writes.
+    pub writes: bool,
 }
 
 impl Default for MountFsOptions {
@@ -75,6 +77,7 @@ impl Default for MountFsOptions {
             warm: true,
             calls_apart: false,
             trusted: false,
+            writes: false,
         }
     }
 }
@@ -112,13 +115,14 @@ impl MountedFs {
         let sector_bytes = if file_system == FileSystem::Iso9660 { 512 } else { 4096 };
         let device = LoopDevice::attach(
             file,
-            LoopOptions { direct_io: options.direct_io, sector_bytes, ..LoopOptions::default() },
+            LoopOptions { direct_io: options.direct_io, read_only: !options.writes, sector_bytes },
         )?;
         device.set_read_ahead(options.read_ahead_kib)?;
         let mount_options = FsMountOptions {
             inode_readahead_blocks: options.inode_readahead_blocks,
             allow_suid: options.trusted,
             allow_devices: options.trusted,
+            writes: options.writes,
         };
         let mount = FsMount::mount(device.path(), file_system, target, mount_options)?;
         Ok(Self { warmer: None, mount: Mount::Kernel { mount, device }, file_system })

@@ -13,6 +13,7 @@ pub(crate) fn run(args: &Mount, arguments: &[OsString], quiet: bool) -> anyhow::
         image: if args.fs.is_some() { args.insecure.apply(&args.image) } else { args.image.value() },
         dir: args.dir.clone(),
         fs: args.fs.clone(),
+        keep: args.keep.keep.as_deref().map(std::path::absolute).transpose()?,
         foreground: args.foreground,
         prefetch: args.prefetch.prefetch,
         limits: *args.prefetch.limits,

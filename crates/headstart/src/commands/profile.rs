@@ -79,6 +79,7 @@ pub(crate) fn record(args: &Profile, output: CommandOutput) -> anyhow::Result<(h
         command: args.command.clone(),
         contain: args.start.contain.value(),
         scratch: args.start.scratch,
+        keep: None,
         status: None,
         ready: args.start.ready.clone(),
         ready_timeout: args.start.ready_timeout,

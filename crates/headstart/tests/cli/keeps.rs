@@ -44,7 +44,8 @@ fn what_clients_write_is_there_at_the_next_start() {
             0 => {
                 let (flags, zeros) = (prng.below(2) as u16 * FUA, &mut disk[range]);
                 zeros.fill(0);
-                client.zero(flags | prng.below(2) as u16 * 2, offset, len as u32)
+                let no_hole = prng.below(2) as u16 * 2;
+                client.zero(flags | no_hole, offset, len as u32)
             }
             1 => {
                 let (start, end) = (range.start.next_multiple_of(BLOCK), range.end / BLOCK * BLOCK);
@@ -63,7 +64,8 @@ fn what_clients_write_is_there_at_the_next_start() {
     assert_eq!(client.write(0, client.bytes - 1, b"ab").expect("answered"), 28, "ENOSPC");
     assert_eq!(client.flush().expect("answered"), 0);
     assert!(client.read(0, client.bytes as u32).expect("read") == disk);
-    let other = run(["serve", "--nbd", "localhost:0", "--keep", &scene.arg("changes"), &scene.arg("disk.hsi")]);
+    let other =
+        run(["serve", "--nbd", "localhost:0", "--keep", &scene.arg("changes"), &scene.arg("disk.hsi")]);
     other.fails(1, &["changes", "in use by another process"]);
     end(server);
 
@@ -73,7 +75,8 @@ fn what_clients_write_is_there_at_the_next_start() {
     assert!(fs::read(scene.path("disk.hsi")).expect("the image") == image, "the image is what it was");
     // Another disk.
     scene.image("other.hsi", 320, 51);
-    let other = run(["serve", "--nbd", "localhost:0", "--keep", &scene.arg("changes"), &scene.arg("other.hsi")]);
+    let other =
+        run(["serve", "--nbd", "localhost:0", "--keep", &scene.arg("changes"), &scene.arg("other.hsi")]);
     other.fails(1, &["changes", "belongs to another disk"]);
 }
 
@@ -94,7 +97,11 @@ fn tools_write_to_it() {
     disk[600 * BLOCK..].fill(0);
     fs::write(scene.path("new.raw"), &disk).expect("written");
     tool("nbdcopy", &["--flush", &scene.arg("new.raw"), &uri]).ok();
-    tool("qemu-io", &["-f", "raw", &uri, "-c", "write -P 5 1000 5000", "-c", "discard 64k 64k", "-c", "flush"]).ok();
+    tool(
+        "qemu-io",
+        &["-f", "raw", &uri, "-c", "write -P 5 1000 5000", "-c", "discard 64k 64k", "-c", "flush"],
+    )
+    .ok();
     disk[1000..6000].fill(5);
     disk[64 << 10..128 << 10].fill(0);
     tool("nbdcopy", &[&uri, &scene.arg("back.raw")]).ok();
@@ -190,7 +197,10 @@ fn what_was_flushed_survives_servers_that_are_killed() {
                 version => found == content(block as u64, *version),
             });
             let version = version.unwrap_or_else(|| {
-                panic!("kill {kill}: block {block} is none of its versions {} to {}", known.lasting, known.sent)
+                panic!(
+                    "kill {kill}: block {block} is none of its versions {} to {}",
+                    known.lasting, known.sent
+                )
             });
             // Versions that were lost may be written again.
             *known = Known { lasting: version, sent: known.sent };

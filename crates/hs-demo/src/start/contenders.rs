@@ -211,6 +211,7 @@ mod tests {
             command: Vec::new(),
             contain: Containment::default(),
             scratch: ByteSize(0),
+            keep: None,
             status: None,
             ready: None,
             ready_timeout: Duration::ZERO,

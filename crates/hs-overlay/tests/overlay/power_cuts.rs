@@ -101,6 +101,7 @@ fn run(seed: u64) -> u64 {
     CUTS_OF_FILE
 }
 
+#[allow(clippy::disallowed_methods, reason = "how many cuts is a setting of the test")]
 fn number(name: &str) -> Option<u64> {
     std::env::var(name).ok().and_then(|value| value.parse().ok())
 }

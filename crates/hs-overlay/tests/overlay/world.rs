@@ -1,6 +1,8 @@
 //! An overlay on a device, and what is known of its disk.
 
-use hs_overlay::{Identity, Job, Limits, Needed, Opening, Overlay, OverlayError, Piece, Refusal, Source, Step};
+use hs_overlay::{
+    Identity, Job, Limits, Needed, Opening, Overlay, OverlayError, Piece, Refusal, Source, Step,
+};
 use hs_units::{Digest, Prng};
 
 use crate::device::Device;
@@ -106,7 +108,14 @@ impl World {
         true
     }
 
-    pub(crate) fn next_step(&self) -> Option<&Step> {
+    /// The step that comes next.
+    pub(crate) fn next_step(&mut self) -> Option<&Step> {
+        if self.steps.is_empty()
+            && !self.has_job
+            && let Some(job) = self.overlay.poll()
+        {
+            self.begin(job);
+        }
         self.steps.front()
     }
 
