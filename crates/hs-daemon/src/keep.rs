@@ -15,7 +15,7 @@ const PREDECESSOR_PATIENCE: Duration = Duration::from_secs(20);
 
 /// Opens the file, which is made where there is none. It is opened before the server gives its rights up.
 pub(crate) fn open(path: &Path, kept: &mut HandedOver, supervisor: &Supervisor) -> anyhow::Result<KeepFile> {
-    let patience = if supervisor.restarts() > 0 { PREDECESSOR_PATIENCE } else { Duration::ZERO };
+    let patience = if supervisor.restarts() > 0 { PREDECESSOR_PATIENCE } else { KeepFile::PATIENCE };
     let file = KeepFile::open(path, OpenedAs::Keeping, patience)?;
     let held = kept.take::<()>(UNFLUSHED)?.and_then(|((), memory)| memory.into_iter().next());
     let unflushed = match held {

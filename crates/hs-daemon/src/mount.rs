@@ -148,7 +148,10 @@ fn confine(args: &Mount, supervisor: &Supervisor) {
         capabilities,
         files: None,
         // Without a supervisor it starts a process that watches over its end.
-        starts_programs: supervisor.process().is_none() || Origin::of(&args.image) == Origin::WithLogins,
+        // Before its file system is mounted for writing, e2fsck and tune2fs may have to look at it.
+        starts_programs: (args.keep.is_some() && args.fs.is_some())
+            || supervisor.process().is_none()
+            || Origin::of(&args.image) == Origin::WithLogins,
         mounts: true,
     }
     .enforce();

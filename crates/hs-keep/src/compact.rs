@@ -32,7 +32,7 @@ pub struct Compacted {
 /// # Errors
 /// When it is in use, has snapshots, or cannot be read or written.
 pub fn compact(path: &Path) -> Result<Compacted, KeepError> {
-    let file = KeepFile::open(path, OpenedAs::Existing, Duration::ZERO)?;
+    let file = KeepFile::open(path, OpenedAs::Existing, KeepFile::PATIENCE)?;
     let overlay = file.overlay(None, true)?;
     if let Some(snapshot) = overlay.snapshots().first() {
         return Err(KeepError::HasSnapshots { path: path.to_owned(), name: snapshot.name.clone() });

@@ -173,6 +173,13 @@ impl FsMount {
         Ok(Self { target, mounted: true })
     }
 
+    /// Makes the file system in `disk`, a file that takes writes, ready to be mounted for writing.
+    pub fn make_ready(disk: &Path, file_system: FileSystem) {
+        if file_system == FileSystem::Ext4 {
+            crate::ext4_tools::make_ready(disk);
+        }
+    }
+
     /// Takes over what a server that died had mounted at `target`, an absolute path without links.
     pub fn adopt(target: PathBuf) -> Self {
         Self { target, mounted: true }

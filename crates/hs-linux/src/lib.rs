@@ -13,6 +13,7 @@ mod allocator;
 mod cached_pages;
 mod descriptors;
 mod error;
+mod ext4_tools;
 mod file_handle;
 pub mod fsmount;
 pub mod fuse2fs;

@@ -22,6 +22,8 @@ mod batch;
 mod check;
 mod checkpoint;
 mod error;
+#[doc(hidden)]
+pub mod forge;
 mod job;
 mod layout;
 mod map;

@@ -14,7 +14,7 @@ use crate::slot::{LogEnd, Slot};
 use crate::snapshot::Snapshot;
 
 /// Segments beyond the end of a file in which its log may go on: more than a writer takes in advance.
-const AHEAD: u32 = 4096;
+const AHEAD: u32 = 64;
 
 /// What an opening needs.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

@@ -284,6 +284,17 @@ impl<'a> Header<'a> {
     }
 }
 
+/// Makes the digest of the header at the beginning of these bytes right, if one is there.
+pub(crate) fn seal(bytes: &mut [u8]) {
+    let blocks = usize::from(field::u16(bytes, 52)).min(MAX_HEADER_BLOCKS as usize);
+    if bytes.starts_with(MAGIC)
+        && let Some(header) = bytes.get_mut(..blocks.max(1) * BLOCK)
+    {
+        let digest = digest(header);
+        field::put(header, DIGEST_AT, &digest);
+    }
+}
+
 /// The sum of a block: the first bytes of its digest. The header's digest covers it.
 fn sum(block: &[u8]) -> [u8; SUM_BYTES] {
     field::bytes(blake3::hash(block).as_bytes(), 0)

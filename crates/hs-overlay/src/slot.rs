@@ -159,6 +159,21 @@ impl Slot {
     }
 }
 
+/// Where the checkpoint lies, and its bytes, as a slot says that may be wrong.
+pub(crate) fn checkpoint_of(block: &[u8]) -> (Vec<u32>, u64) {
+    let segments = (field::u32(block, 192) as usize).min(MAX_CHECKPOINT_SEGMENTS);
+    let segments: Vec<u32> = (0..segments).map(|at| field::u32(block, SEGMENTS_AT + 4 * at)).collect();
+    let most = segments.len() as u64 * SEGMENT_BYTES;
+    (segments, field::u64(block, 152).min(most))
+}
+
+/// Makes the digests of a slot right.
+pub(crate) fn seal(block: &mut [u8], checkpoint_digest: &[u8; 32]) {
+    field::put(block, 160, checkpoint_digest);
+    let checksum = checksum(&block[..CHECKSUM_AT]);
+    field::put(block, CHECKSUM_AT, &checksum);
+}
+
 fn damaged(why: &'static str) -> OverlayError {
     OverlayError::Damaged { part: DamagedPart::Superblock, why }
 }

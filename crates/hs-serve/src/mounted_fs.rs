@@ -112,6 +112,9 @@ impl MountedFs {
             let mount = Mount::Fuse2fs(mount);
             return Ok(Self { warmer: None, mount, file_system });
         }
+        if options.writes {
+            FsMount::make_ready(file, file_system);
+        }
         let sector_bytes = if file_system == FileSystem::Iso9660 { 512 } else { 4096 };
         let device = LoopDevice::attach(
             file,

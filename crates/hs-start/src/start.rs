@@ -442,7 +442,7 @@ fn show(
 ) -> anyhow::Result<ServedImage> {
     let store = Arc::clone(&on_medium.store);
     let Some(path) = &spec.keep else { return Ok(ServedImage::start(store, folder, config, watch)?) };
-    let file = KeepFile::open(path, OpenedAs::Keeping, Duration::ZERO)?;
+    let file = KeepFile::open(path, OpenedAs::Keeping, KeepFile::PATIENCE)?;
     let access = FileAccess { mode: 0o600, ..config.access };
     let config = ServeConfig { access, ..config.clone() };
     Ok(ServedImage::start_keeping(store, folder, &config, watch, file)?)

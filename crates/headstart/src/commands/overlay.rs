@@ -1,7 +1,6 @@
 //! `headstart overlay`
 
 use std::path::{Path, PathBuf};
-use std::time::Duration;
 
 use anyhow::bail;
 use hs_keep::{KeepFile, OpenedAs};
@@ -84,7 +83,7 @@ pub(crate) fn run(args: &Overlay, quiet: bool) -> anyhow::Result<i32> {
 }
 
 fn list(path: &Path) -> anyhow::Result<Listed> {
-    let file = KeepFile::open(path, OpenedAs::ReadOnly, Duration::ZERO)?;
+    let file = KeepFile::open(path, OpenedAs::ReadOnly, KeepFile::PATIENCE)?;
     let overlay = file.overlay(None, false)?;
     let (identity, figures) = (overlay.identity(), overlay.figures());
     let snapshot = |snapshot: &hs_overlay::Snapshot| ListedSnapshot {
@@ -120,7 +119,7 @@ fn say(listed: &Listed) {
 }
 
 fn check(path: &Path, json: bool, quiet: bool) -> anyhow::Result<i32> {
-    let file = KeepFile::open(path, OpenedAs::ReadOnly, Duration::ZERO)?;
+    let file = KeepFile::open(path, OpenedAs::ReadOnly, KeepFile::PATIENCE)?;
     let checked = file.check(&file.overlay(None, false)?)?;
     let is_damaged = checked.damaged > 0;
     if json {
@@ -162,7 +161,7 @@ fn change(
     path: &Path,
     change: impl FnOnce(&mut hs_overlay::Overlay) -> Result<(), hs_overlay::OverlayError>,
 ) -> anyhow::Result<()> {
-    let file = KeepFile::open(path, OpenedAs::Existing, Duration::ZERO)?;
+    let file = KeepFile::open(path, OpenedAs::Existing, KeepFile::PATIENCE)?;
     let mut overlay = file.overlay(None, true)?;
     change(&mut overlay).map_err(|source| anyhow::anyhow!("{}: {source}", path.display()))?;
     file.run_alone(&mut overlay)?;
