@@ -27,6 +27,7 @@ mod install;
 mod iso_record;
 mod jails;
 mod keeps;
+mod kept_roots;
 mod kills;
 mod lab;
 mod learns;

@@ -2,6 +2,7 @@
 
 mod device;
 mod faults;
+mod hostile;
 mod model;
 mod power_cuts;
 mod world;
