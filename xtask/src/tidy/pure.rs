@@ -9,6 +9,7 @@ pub(crate) const PURE: &[&str] = &[
     "hs-units",
     "hs-ext4",
     "hs-format",
+    "hs-overlay",
     "hs-trace",
     "hs-queue",
     "hs-engine",
