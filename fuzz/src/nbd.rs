@@ -1,7 +1,7 @@
 //! Bytes as messages of an NBD client. The first byte chooses how much of a valid conversation comes before
 //! them, since the fuzzer would rarely reach an open export: none, a handshake, or a handshake with
-//! structured replies and holes; the use of TLS; and whether the disk can be written. The second byte is the length of the pieces in which
-//! everything comes a second time.
+//! structured replies and holes; the use of TLS; and whether the disk can be written. The second byte is the
+//! length of the pieces in which everything comes a second time.
 
 use std::sync::Arc;
 

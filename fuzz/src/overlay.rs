@@ -12,8 +12,8 @@ const BLOCK: u64 = 4096;
 /// A small overlay, so that a change of some bytes of it gets far.
 static SMALL: LazyLock<Vec<u8>> = LazyLock::new(small);
 
-/// Whether it is accepted; panics when a promise is broken. The input is a whole file, or, behind a byte 0 or 1,
-/// changes of a small one: where (3 bytes) and to what (1 byte). Behind 1 digests are made right again.
+/// Whether it is accepted; panics when a promise is broken. The input is a whole file, or, behind a byte 0 or
+/// 1, changes of a small one: where (3 bytes) and to what (1 byte). Behind 1 digests are made right again.
 pub fn run(data: &[u8]) -> bool {
     match data.split_first() {
         Some((sealed @ (0 | 1), changes)) => {

@@ -163,10 +163,7 @@ pub fn run(args: &Serve, arguments: &[OsString], quiet: bool) -> anyhow::Result<
     let keep = args.keep.as_deref().map(|path| keep::open(path, &mut kept, &supervisor)).transpose()?;
     confine(args, &named);
     let mut http = serve_http::HttpImages::start(args, &named, http_sockets, &supervisor)?;
-    let mut served = ServedExport::start_all(args, &named, &supervisor, page.as_mut())?;
-    if let (Some(file), Some(served)) = (keep, served.first_mut()) {
-        served.keep(file)?;
-    }
+    let served = ServedExport::start_all(args, &named, &supervisor, (page.as_mut(), keep))?;
     if let Some(http) = &http {
         http.show_at(page.as_mut(), &named);
     }
@@ -210,8 +207,7 @@ pub fn run(args: &Serve, arguments: &[OsString], quiet: bool) -> anyhow::Result<
     });
     supervisor.ending();
     manager.stopping();
-    // What was written has to come to the medium, however long that takes.
-    let kept = served.iter().filter_map(|served| served.kept.as_deref()).try_for_each(keep::close);
+    let kept = close_kept(&served);
     // From here on nothing may wait for the medium.
     Deadline::begin(Vec::new(), || {}).lasts();
     served.iter().for_each(|served| served.disk.close());
@@ -235,6 +231,11 @@ pub fn run(args: &Serve, arguments: &[OsString], quiet: bool) -> anyhow::Result<
         show::json(&Totals::of(args, &served, stats, http, began))?;
     }
     Ok(0)
+}
+
+/// What was written has to come to the medium, however long that takes.
+fn close_kept(served: &[ServedExport]) -> anyhow::Result<()> {
+    served.iter().filter_map(|served| served.kept.as_deref()).try_for_each(keep::close)
 }
 
 /// What is served, in a line for a service manager.
@@ -413,11 +414,14 @@ impl ServedExport {
         args: &Serve,
         named: &[NamedImage],
         supervisor: &Supervisor,
-        mut page: Option<&mut LivePage>,
+        (mut page, keep): (Option<&mut LivePage>, Option<KeepFile>),
     ) -> anyhow::Result<Vec<Self>> {
         let named = named.iter().filter(|_| args.reads_disks());
         let served = named.map(|named| Self::start(args, named, page.as_deref_mut()));
-        let served = served.collect::<anyhow::Result<Vec<_>>>()?;
+        let mut served = served.collect::<anyhow::Result<Vec<_>>>()?;
+        if let (Some(file), Some(served)) = (keep, served.first_mut()) {
+            served.keep(file)?;
+        }
         for (number, served) in served.iter().enumerate() {
             pinned::keep(supervisor, number, &served.named.image, served.disk.image().image_digest())?;
         }

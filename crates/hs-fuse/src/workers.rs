@@ -70,6 +70,9 @@ impl Workers {
 
 /// A worker: takes requests until the connection ends.
 fn serve(device: &Arc<Device>, files: &Files) {
+    if files.takes_writes() {
+        hs_linux::flush_for_kernel();
+    }
     let mut buffer = vec![0; if files.takes_writes() { WRITE_MESSAGE_BYTES } else { MESSAGE_BYTES }];
     loop {
         let len = match device.receive(&mut buffer) {

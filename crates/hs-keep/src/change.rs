@@ -8,7 +8,7 @@ use hs_overlay::{Failed, FailedStep, Refusal, Source};
 use hs_units::{BLOCK_BYTES, ByteRange};
 use parking_lot::Mutex;
 
-use crate::disk::{Answer, Shared, State, ZeroKind};
+use crate::disk::{Answer, KeptState, Shared, ZeroKind};
 use crate::read::FileRead;
 
 const BLOCK: usize = BLOCK_BYTES as usize;
@@ -23,11 +23,11 @@ pub(crate) enum Change {
     Zero { start: u64, blocks: u64, discard: bool },
     /// Bytes in one block. What the block holds beside them is looked up when they are taken, so that of two
     /// writers of one block none undoes what the other has written.
-    Part { requester: Requester, block: u64, at: usize, bytes: Vec<u8>, found: Option<Found> },
+    Part { requester: Requester, block: u64, at: usize, bytes: Vec<u8>, found: Option<FetchedBlock> },
 }
 
 /// What a block was found to hold, and where.
-pub(crate) struct Found {
+pub(crate) struct FetchedBlock {
     source: Source,
     bytes: Vec<u8>,
 }
@@ -176,7 +176,7 @@ pub(crate) fn begin(shared: &Arc<Shared>, mut change: Change, answer: Answer) {
 }
 
 /// Gives a change to the overlay.
-pub(crate) fn take(shared: &Shared, state: &mut State, change: &mut Change) -> Taken {
+pub(crate) fn take(shared: &Shared, state: &mut KeptState, change: &mut Change) -> Taken {
     if let Change::Part { block, at, bytes, found, .. } = change {
         let whole = match whole_block(state, *block, found.as_ref()) {
             Ok(mut whole) => {
@@ -203,7 +203,7 @@ enum Offered<'a> {
     Zero { discard: bool },
 }
 
-fn offer(shared: &Shared, state: &mut State, start: u64, blocks: u64, offered: &Offered<'_>) -> Taken {
+fn offer(shared: &Shared, state: &mut KeptState, start: u64, blocks: u64, offered: &Offered<'_>) -> Taken {
     let data = if matches!(offered, Offered::Bytes(_)) { blocks } else { 0 };
     loop {
         let overlay = &mut state.overlay;
@@ -237,7 +237,7 @@ fn offer(shared: &Shared, state: &mut State, start: u64, blocks: u64, offered: &
 }
 
 /// The content of a block, or where it has to be fetched from.
-fn whole_block(state: &State, block: u64, found: Option<&Found>) -> Result<Vec<u8>, Source> {
+fn whole_block(state: &KeptState, block: u64, found: Option<&FetchedBlock>) -> Result<Vec<u8>, Source> {
     let mut source = Source::Below;
     state.overlay.lookup(block, block + 1, &mut |piece| source = piece.source);
     match source {
@@ -253,7 +253,13 @@ fn whole_block(state: &State, block: u64, found: Option<&Found>) -> Result<Vec<u
 }
 
 /// Fetches what a block holds; then its change is made.
-pub(crate) fn fetch(shared: &Arc<Shared>, state: &mut State, change: Change, source: Source, answer: Answer) {
+pub(crate) fn fetch(
+    shared: &Arc<Shared>,
+    state: &mut KeptState,
+    change: Change,
+    source: Source,
+    answer: Answer,
+) {
     let Change::Part { requester, block, .. } = &change else { return };
     let (requester, block) = (*requester, *block);
     match source {
@@ -296,7 +302,7 @@ fn found(
     match bytes {
         Ok(bytes) => {
             if let Change::Part { found, .. } = &mut change {
-                *found = Some(Found { source, bytes });
+                *found = Some(FetchedBlock { source, bytes });
             }
             begin(shared, change, answer);
         }

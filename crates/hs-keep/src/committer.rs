@@ -1,17 +1,19 @@
-//! The thread that writes: one job after the other, without a pause between a flush that comes and its append.
+//! The thread that writes: one job after the other, without a pause between a flush that comes and its
+//! append.
 
 use std::sync::Arc;
 
 use hs_overlay::Failed;
 
 use crate::change::{self, Taken};
-use crate::disk::{Answer, Shared, State};
+use crate::disk::{Answer, KeptState, Shared};
 
 /// Answers that are given without the lock.
 pub(crate) type Outcomes = Vec<(Answer, Result<(), i32>)>;
 
 /// Writes until the disk is closed.
 pub(crate) fn run(shared: &Arc<Shared>) {
+    hs_linux::flush_for_kernel();
     let mut state = shared.state.lock();
     loop {
         let Some(job) = state.overlay.poll() else {
@@ -58,10 +60,10 @@ fn tell(outcomes: Outcomes) {
 }
 
 /// Answers the flushes whose batch is on the medium, and takes the changes for which there is room now.
-fn settle(shared: &Arc<Shared>, state: &mut State) -> Outcomes {
+fn settle(shared: &Arc<Shared>, state: &mut KeptState) -> Outcomes {
     shared.tell(state);
     let mut outcomes = Outcomes::new();
-    let State { overlay, flushes, .. } = state;
+    let KeptState { overlay, flushes, .. } = state;
     let waiting = std::mem::take(flushes);
     for (batch, answer) in waiting {
         if overlay.is_durable(batch) {
@@ -84,7 +86,7 @@ fn settle(shared: &Arc<Shared>, state: &mut State) -> Outcomes {
 }
 
 /// A job has failed.
-fn give_up(shared: &Arc<Shared>, state: &mut State, failed: Failed) -> Outcomes {
+fn give_up(shared: &Arc<Shared>, state: &mut KeptState, failed: Failed) -> Outcomes {
     let tells = state.overlay.handle_failed(failed);
     if state.overlay.trouble().is_some() {
         log::error!(
@@ -97,7 +99,7 @@ fn give_up(shared: &Arc<Shared>, state: &mut State, failed: Failed) -> Outcomes 
     if tells { refuse_all(state, libc::ENOSPC) } else { settle(shared, state) }
 }
 
-fn refuse_all(state: &mut State, errno: i32) -> Outcomes {
+fn refuse_all(state: &mut KeptState, errno: i32) -> Outcomes {
     let flushes = state.flushes.drain(..).map(|(_, answer)| (answer, Err(errno)));
     let delayed = state.delayed.drain(..).map(|(_, answer)| (answer, Err(errno)));
     flushes.chain(delayed).collect()

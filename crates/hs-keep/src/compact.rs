@@ -26,8 +26,8 @@ pub struct Compacted {
     pub after_bytes: u64,
 }
 
-/// Writes the overlay at `path` anew, with only what its disk needs, and puts it in its place. The old file stays
-/// as it is until then.
+/// Writes the overlay at `path` anew, with only what its disk needs, and puts it in its place. The old file
+/// stays as it is until then.
 ///
 /// # Errors
 /// When it is in use, has snapshots, or cannot be read or written.

@@ -39,7 +39,7 @@ pub enum ZeroKind {
 pub(crate) struct Shared {
     pub(crate) below: Arc<dyn Below>,
     pub(crate) file: KeepFile,
-    pub(crate) state: Mutex<State>,
+    pub(crate) state: Mutex<KeptState>,
     /// For the committer.
     pub(crate) work: Condvar,
     /// For a committer that waits for readers, and for the end.
@@ -47,7 +47,7 @@ pub(crate) struct Shared {
     pub(crate) file_reads: Sender<FileRead>,
 }
 
-pub(crate) struct State {
+pub(crate) struct KeptState {
     pub(crate) overlay: Overlay,
     /// Flushes that wait for a batch.
     pub(crate) flushes: Vec<(u64, Answer)>,
@@ -86,7 +86,7 @@ impl KeptDisk {
             overlay.refuse_writes();
         }
         let (file_reads, reads) = crossbeam_channel::unbounded();
-        let state = State {
+        let state = KeptState {
             overlay,
             flushes: Vec::new(),
             delayed: VecDeque::new(),
@@ -145,8 +145,8 @@ impl KeptDisk {
         self.shared.state.lock().overlay.trouble().is_some()
     }
 
-    /// Reads `len` bytes from `offset`, which lie in the disk; `answer` is called once, now or later, from any
-    /// thread, with the bytes or an error number.
+    /// Reads `len` bytes from `offset`, which lie in the disk; `answer` is called once, now or later, from
+    /// any thread, with the bytes or an error number.
     pub fn submit(
         &self,
         requester: Requester,
@@ -157,8 +157,8 @@ impl KeptDisk {
         read::submit(&self.shared, requester, offset, len, Box::new(answer));
     }
 
-    /// Writes these bytes from `offset` on; they lie in the disk. `answer` is called once, now or later: reads
-    /// see them then. With `lasting` they are on the medium then.
+    /// Writes these bytes from `offset` on; they lie in the disk. `answer` is called once, now or later:
+    /// reads see them then. With `lasting` they are on the medium then.
     pub fn write(
         &self,
         requester: Requester,
@@ -255,7 +255,7 @@ impl KeptDisk {
         state.overlay.handle_close();
         self.shared.work.notify_all();
         self.shared.changed.wait_while(&mut state, |state| !state.has_ended);
-        flushed.and(if state.overlay.is_idle() { Ok(()) } else { Err(libc::EIO) })
+        flushed.and(if state.overlay.is_flushed() { Ok(()) } else { Err(libc::EIO) })
     }
 }
 
@@ -280,7 +280,7 @@ impl Shared {
     }
 
     /// Tells the supervisor whether writes are unflushed, before they are answered.
-    pub(crate) fn tell(&self, state: &mut State) {
+    pub(crate) fn tell(&self, state: &mut KeptState) {
         let Some(unflushed) = &self.file.unflushed else { return };
         let is_unflushed = !state.overlay.is_flushed();
         if state.overlay.trouble().is_none()

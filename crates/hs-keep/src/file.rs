@@ -50,8 +50,8 @@ pub struct KeepFile {
 }
 
 impl KeepFile {
-    /// How long a command waits for a process that is about to let go of the file: a server writes its map after
-    /// it was unmounted.
+    /// How long a command waits for a process that is about to let go of the file: a server writes its map
+    /// after it was unmounted.
     pub const PATIENCE: Duration = Duration::from_secs(3);
 
     /// Opens and locks the file. A process that has it may take so long to die.

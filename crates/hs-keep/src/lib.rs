@@ -9,8 +9,8 @@
 //!           ─ read ──► Overlay (memory), file, ServedDisk below
 //! ```
 //!
-//! What is decided is decided by [`hs_overlay`]; this crate has the file and the threads. A front end's thread
-//! waits neither for the file nor for the medium of the image.
+//! What is decided is decided by [`hs_overlay`]; this crate has the file and the threads. A front end's
+//! thread waits neither for the file nor for the medium of the image.
 
 #![forbid(unsafe_code)]
 

@@ -28,6 +28,7 @@ pub(crate) enum FileRead {
 
 /// A reading thread.
 pub(crate) fn run(shared: &Weak<Shared>, reads: &Receiver<FileRead>) {
+    hs_linux::flush_for_kernel();
     for read in reads {
         let Some(shared) = shared.upgrade() else { return };
         match read {

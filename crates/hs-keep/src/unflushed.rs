@@ -1,7 +1,7 @@
 //! Whether writes were answered that are not flushed yet, known beyond the end of a process.
 //!
-//! A supervisor holds the memory. A server that takes over from one that was killed must not answer a flush as
-//! if nothing had been lost: its users, a kernel with a mounted file system for example, go on.
+//! A supervisor holds the memory. A server that takes over from one that was killed must not answer a flush
+//! as if nothing had been lost: its users, a kernel with a mounted file system for example, go on.
 
 use std::fs::File;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};

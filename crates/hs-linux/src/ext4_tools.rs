@@ -1,7 +1,7 @@
 //! An ext4 that is to be written to, made ready for that by the programs of e2fsprogs.
 //!
-//! Without a journal an ext4 that was cut off may be anything until it is repaired. The kernel mounts it all the
-//! same, so it is repaired, and given a journal, before.
+//! Without a journal an ext4 that was cut off may be anything until it is repaired. The kernel mounts it all
+//! the same, so it is repaired, and given a journal, before.
 
 use std::fs::File;
 use std::io;
@@ -18,7 +18,8 @@ const HAS_JOURNAL: u16 = 4;
 /// e2fsck has repaired what there was.
 const REPAIRED: i32 = 1;
 
-/// Repairs and completes the ext4 in this disk. What cannot be done is a warning: the kernel has the last word.
+/// Repairs and completes the ext4 in this disk. What cannot be done is a warning: the kernel has the last
+/// word.
 pub(crate) fn make_ready(disk: &Path) {
     let Ok((state, compatible)) = look(disk) else { return };
     let has_journal = compatible & HAS_JOURNAL != 0;

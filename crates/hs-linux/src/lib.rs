@@ -18,6 +18,7 @@ mod file_handle;
 pub mod fsmount;
 pub mod fuse2fs;
 mod fuse_queue;
+mod io_flusher;
 pub mod loopdev;
 mod memory;
 pub mod mounts;
@@ -33,6 +34,7 @@ pub use descriptors::{leave_descriptors, with_one_descriptor, without_descriptor
 pub use error::LinuxError;
 pub use file_handle::open_by_inode;
 pub use fuse_queue::clone_fuse_queue;
+pub use io_flusher::flush_for_kernel;
 pub use memory::{MemoryProbe, anonymous_bytes};
 pub use own_mounts::OwnMounts;
 pub use socket_file::SocketFile;

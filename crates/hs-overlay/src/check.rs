@@ -24,7 +24,8 @@ pub struct Checked {
 /// Reads each segment that a map refers to once.
 pub struct Checking<'a> {
     overlay: &'a Overlay,
-    /// Runs of the file that are referred to, in its order: first block of the file, blocks, block of the disk.
+    /// Runs of the file that are referred to, in its order: first block of the file, blocks, block of the
+    /// disk.
     runs: Vec<(u64, u64, u64)>,
     next: usize,
     checked: Checked,

@@ -1,8 +1,8 @@
 //! What is written to the disk of an image, kept in one file beside it: an overlay.
 //!
 //! The file is a log of records, each written behind the last one and never changed (docs/FORMAT.md,
-//! "Overlays"). This crate decides what is written where, and knows what each block of the disk holds. It does
-//! no I/O: bytes of the file go in and out as arguments.
+//! "Overlays"). This crate decides what is written where, and knows what each block of the disk holds. It
+//! does no I/O: bytes of the file go in and out as arguments.
 //!
 //! ```text
 //! handle_write, handle_zero ─► gathered batch ─ poll: one append, one sync ─► map of the disk

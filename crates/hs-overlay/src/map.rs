@@ -29,8 +29,8 @@ const LENGTH_BITS: u32 = 28;
 pub(crate) const MAX_EXTENT_BLOCKS: u64 = (1 << LENGTH_BITS) - 1;
 pub(crate) const MAX_PLACE: u64 = (1 << PLACE_BITS) - 1;
 
-/// Kind, length and place of an extent in eight bytes: with its key twelve, so that a B-tree's node, half full
-/// at worst, takes at most 32 for each.
+/// Kind, length and place of an extent in eight bytes: with its key twelve, so that a B-tree's node, half
+/// full at worst, takes at most 32 for each.
 #[derive(Clone, Copy)]
 struct Packed(u64);
 
@@ -89,8 +89,8 @@ impl ExtentMap {
         self.extents.iter().map(|(start, extent)| (u64::from(*start), extent.blocks(), extent.content()))
     }
 
-    /// The blocks from `start` up to `end` hold `content` from now on. `gone` is told of each run of data that
-    /// they held before.
+    /// The blocks from `start` up to `end` hold `content` from now on. `gone` is told of each run of data
+    /// that they held before.
     pub fn insert(&mut self, start: u64, end: u64, content: Content, gone: &mut impl FnMut(u64, u64)) {
         self.remove(start, end, gone);
         let mut at = start;

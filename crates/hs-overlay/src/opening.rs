@@ -1,5 +1,5 @@
-//! From the bytes of a file to its overlay. A power cut may have left anything behind the last record that was
-//! synced; everything before is as it was written, or the file is damaged.
+//! From the bytes of a file to its overlay. A power cut may have left anything behind the last record that
+//! was synced; everything before is as it was written, or the file is damaged.
 
 use hs_units::{BLOCK_BYTES, ByteRange, Digest};
 
@@ -114,8 +114,8 @@ impl Opening {
     fn choose_slot(&mut self, found: &[u8]) -> Result<(), OverlayError> {
         let block = |number: usize| found.get(number * BLOCK..(number + 1) * BLOCK).unwrap_or_default();
         let slots = [Slot::decode(block(0)), Slot::decode(block(1))];
-        // One that is of another version, or makes no sense with a right checksum, is not passed over: it may be
-        // the newer one.
+        // One that is of another version, or makes no sense with a right checksum, is not passed over: it may
+        // be the newer one.
         let [first, second] = slots;
         let (first, second) = (first?, second?);
         let same = first == second;

@@ -17,8 +17,8 @@ use crate::snapshot::{Snapshot, check_name};
 const KEPT_FREE: usize = 16;
 /// Runs that one job makes holes of.
 const PUNCHES: usize = 256;
-/// An append of at most so many blocks is one that waits for its sync: the segments of such are written before
-/// they are used, so that an append changes no metadata of the file system.
+/// An append of at most so many blocks is one that waits for its sync: the segments of such are written
+/// before they are used, so that an append changes no metadata of the file system.
 const SMALL_APPEND_BLOCKS: u64 = 32;
 
 /// What an overlay may hold and leave open.
@@ -609,8 +609,8 @@ impl Overlay {
         }
     }
 
-    /// The job that is under way has failed. Gives whether the flushes that wait are to be told: with an error
-    /// that says that there is no space, or, after a trouble, with EIO.
+    /// The job that is under way has failed. Gives whether the flushes that wait are to be told: with an
+    /// error that says that there is no space, or, after a trouble, with EIO.
     pub fn handle_failed(&mut self, failed: Failed) -> bool {
         let for_good = !failed.no_space || failed.step == FailedStep::Sync;
         match self.under_way.take() {

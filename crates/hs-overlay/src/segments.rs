@@ -6,7 +6,7 @@ use crate::layout::{FIRST_BLOCK, MAX_SEGMENTS, SEGMENT_BLOCKS, first_block, segm
 use crate::map::{Content, ExtentMap};
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum State {
+enum SegmentState {
     /// No space is taken for it.
     Hole,
     /// It can be written to. Where it was written before, an append changes nothing but data.
@@ -17,7 +17,7 @@ enum State {
 
 #[derive(Clone, Debug)]
 struct Segment {
-    state: State,
+    state: SegmentState,
     /// Blocks that the map refers to.
     live: u32,
     /// A snapshot refers to it.
@@ -26,7 +26,7 @@ struct Segment {
     dead: Option<Box<[u64; 4]>>,
 }
 
-const HOLE: Segment = Segment { state: State::Hole, live: 0, pinned: false, dead: None };
+const HOLE: Segment = Segment { state: SegmentState::Hole, live: 0, pinned: false, dead: None };
 
 /// All segments of a file.
 #[derive(Clone, Debug, Default)]
@@ -60,7 +60,7 @@ impl Segments {
 
     /// Segments with space of their own.
     pub(crate) fn taken(&self) -> usize {
-        self.all.iter().filter(|segment| segment.state != State::Hole).count()
+        self.all.iter().filter(|segment| segment.state != SegmentState::Hole).count()
     }
 
     /// There are at least as many as have this one among them.
@@ -84,7 +84,7 @@ impl Segments {
 
     /// The segment is used from now on.
     pub(crate) fn set_used(&mut self, segment: u32) {
-        self.all[segment as usize].state = State::Used;
+        self.all[segment as usize].state = SegmentState::Used;
     }
 
     /// The next one to write to.
@@ -96,14 +96,14 @@ impl Segments {
 
     /// Undoes a [`Self::take`].
     pub(crate) fn put_back(&mut self, segment: u32) {
-        self.all[segment as usize].state = State::Free { was_written: false };
+        self.all[segment as usize].state = SegmentState::Free { was_written: false };
         self.free.push_front(segment);
     }
 
     /// The segment is not needed any more, and was written.
     pub(crate) fn release(&mut self, segment: u32) {
         let found = &mut self.all[segment as usize];
-        found.state = State::Free { was_written: true };
+        found.state = SegmentState::Free { was_written: true };
         found.dead = None;
         self.free.push_front(segment);
     }
@@ -111,7 +111,7 @@ impl Segments {
     /// So many segments for which space is to be taken: holes, then new ones at the end. None when the file
     /// cannot have more.
     pub(crate) fn holes(&self, count: usize) -> Option<Vec<u32>> {
-        let holes = self.all.iter().enumerate().filter(|(_, segment)| segment.state == State::Hole);
+        let holes = self.all.iter().enumerate().filter(|(_, segment)| segment.state == SegmentState::Hole);
         let mut found: Vec<u32> = holes.map(|(number, _)| number as u32).take(count).collect();
         let new = self.count()..MAX_SEGMENTS;
         found.extend(new.take(count - found.len()));
@@ -122,7 +122,7 @@ impl Segments {
     pub(crate) fn allocated(&mut self, segments: &[u32]) {
         for segment in segments {
             self.extend_to(*segment);
-            self.all[*segment as usize].state = State::Free { was_written: false };
+            self.all[*segment as usize].state = SegmentState::Free { was_written: false };
             self.free.push_back(*segment);
         }
     }
@@ -137,11 +137,11 @@ impl Segments {
     /// The segment that is used next, if it was not written before.
     pub(crate) fn unwritten(&self) -> Option<u32> {
         let next = *self.free.front()?;
-        (self.all[next as usize].state == State::Free { was_written: false }).then_some(next)
+        (self.all[next as usize].state == SegmentState::Free { was_written: false }).then_some(next)
     }
 
     pub(crate) fn set_written(&mut self, segment: u32) {
-        if let State::Free { was_written } = &mut self.all[segment as usize].state {
+        if let SegmentState::Free { was_written } = &mut self.all[segment as usize].state {
             *was_written = true;
         }
     }
@@ -156,7 +156,7 @@ impl Segments {
             return false;
         }
         found.live += blocks as u32;
-        found.state = State::Used;
+        found.state = SegmentState::Used;
         true
     }
 
@@ -206,7 +206,7 @@ impl Segments {
     pub(crate) fn reclaim(&mut self, needed: &[u32]) {
         for number in 0..self.count() {
             let segment = &self.all[number as usize];
-            let is_dead = segment.state == State::Used && segment.live == 0 && !segment.pinned;
+            let is_dead = segment.state == SegmentState::Used && segment.live == 0 && !segment.pinned;
             if is_dead && !needed.contains(&number) {
                 self.release(number);
             }
@@ -216,7 +216,7 @@ impl Segments {
     /// Bytes in segments that [`Self::reclaim`] would give back are this many segments.
     pub(crate) fn dead(&self, needed: &[u32]) -> usize {
         let is_dead =
-            |segment: &Segment| segment.state == State::Used && segment.live == 0 && !segment.pinned;
+            |segment: &Segment| segment.state == SegmentState::Used && segment.live == 0 && !segment.pinned;
         let dead = self.all.iter().enumerate().filter(|(_, segment)| is_dead(segment));
         dead.filter(|(number, _)| !needed.contains(&(*number as u32))).count()
     }
@@ -227,12 +227,12 @@ impl Segments {
         let mut runs = Vec::new();
         while self.free.len() > keep_free && runs.len() < most {
             let Some(segment) = self.free.pop_back() else { break };
-            self.all[segment as usize].state = State::Hole;
+            self.all[segment as usize].state = SegmentState::Hole;
             runs.push(Run { first: first_block(segment), blocks: SEGMENT_BLOCKS });
         }
         for (number, segment) in self.all.iter_mut().enumerate() {
             let mostly_dead = u64::from(segment.live) < SEGMENT_BLOCKS / 2;
-            let sealed = segment.state == State::Used && !needed.contains(&(number as u32));
+            let sealed = segment.state == SegmentState::Used && !needed.contains(&(number as u32));
             if runs.len() >= most || !sealed || !mostly_dead || segment.pinned {
                 continue;
             }

@@ -1,5 +1,5 @@
-//! The superblock: what an overlay belongs to, where its last map is, and where its log goes on. It lies in two
-//! slots, one block each; the valid one with the higher generation counts.
+//! The superblock: what an overlay belongs to, where its last map is, and where its log goes on. It lies in
+//! two slots, one block each; the valid one with the higher generation counts.
 
 use hs_units::Digest;
 

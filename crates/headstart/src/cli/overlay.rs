@@ -48,7 +48,8 @@ pub(crate) enum OverlayAction {
         /// The name: 1 to 64 bytes.
         name: String,
     },
-    /// Make the disk what it was when a snapshot was taken. What was written since is lost; the snapshot stays.
+    /// Make the disk what it was when a snapshot was taken. What was written since is lost; the snapshot
+    /// stays.
     Revert {
         /// A file that --keep has made.
         file: PathBuf,

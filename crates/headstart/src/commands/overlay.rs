@@ -36,7 +36,7 @@ struct ListedSnapshot {
 
 /// What a check found.
 #[derive(Serialize)]
-struct Found {
+struct CheckReport {
     file: PathBuf,
     whole_blocks: u64,
     damaged_blocks: u64,
@@ -123,7 +123,7 @@ fn check(path: &Path, json: bool, quiet: bool) -> anyhow::Result<i32> {
     let checked = file.check(&file.overlay(None, false)?)?;
     let is_damaged = checked.damaged > 0;
     if json {
-        show::json(&Found {
+        show::json(&CheckReport {
             file: path.to_owned(),
             whole_blocks: checked.whole,
             damaged_blocks: checked.damaged,

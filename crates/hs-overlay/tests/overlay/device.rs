@@ -69,8 +69,8 @@ impl Device {
         bytes
     }
 
-    /// What the medium has after a power cut: of the versions of each sector any one, the durable one included,
-    /// independently of all others; more often all or none of a moment.
+    /// What the medium has after a power cut: of the versions of each sector any one, the durable one
+    /// included, independently of all others; more often all or none of a moment.
     pub(crate) fn cut(&self, prng: &mut Prng) -> Self {
         let mut found = Self { durable: self.durable.clone(), ..Self::default() };
         let kept = match prng.below(4) {

@@ -195,7 +195,8 @@ fn a_record_whose_data_is_torn_is_the_end_of_the_log() {
 fn a_log_that_goes_on_in_what_is_used_is_refused() {
     let bytes = made();
     let log = number(&bytes, 128) as u32;
-    // The data of the map lies where the log is; a log that is elsewhere and goes on there would write over it.
+    // The data of the map lies where the log is; a log that is elsewhere and goes on there would write over
+    // it.
     let mut other = bytes.clone();
     for slot in [0, BLOCK] {
         other[slot + 128..slot + 132].copy_from_slice(&4_u32.to_le_bytes());

@@ -1,6 +1,7 @@
 //! Power cuts at any step: what was flushed is there, and no block is what was never written to it.
 //!
-//! `HEADSTART_POWER_CUTS` is how many; a failure names its seed, and `HEADSTART_POWER_CUTS_FROM` begins there.
+//! `HEADSTART_POWER_CUTS` is how many; a failure names its seed, and `HEADSTART_POWER_CUTS_FROM` begins
+//! there.
 
 use hs_overlay::Limits;
 use hs_units::Prng;
