@@ -9,12 +9,10 @@ use std::time::Instant;
 use anyhow::bail;
 use hs_disk::Watch;
 use hs_keep::{KeepFile, KeptDisk};
-use hs_nbd::{
-    Export, ExportedDisk, KeptImage, NbdAddress, NbdListeners, NbdOptions, NbdServer, NbdStats, NbdTls,
-};
+use hs_nbd::{Export, ExportedDisk, KeptImage, NbdAddress, NbdListeners, NbdOptions, NbdServer, NbdTls};
 use hs_serve::{BackgroundFill, CacheSizing, Prefetching, ServedDisk};
 use hs_uffd::UffdServer;
-use hs_units::ByteSize;
+use hs_units::{BLOCK_BYTES, ByteSize};
 use rustix::event::{PollFd, PollFlags, poll};
 use rustix::process::Signal;
 use rustix::thread::CapabilitySet;
@@ -226,9 +224,7 @@ pub fn run(args: &Serve, arguments: &[OsString], quiet: bool) -> anyhow::Result<
         http.stop();
     }
     if args.json {
-        let stats = nbd.as_ref().map(NbdServer::stats).unwrap_or_default();
-        let http = http.as_ref().map(serve_http::HttpImages::totals);
-        show::json(&Totals::of(args, &served, stats, http, began))?;
+        show::json(&Totals::of(args, &served, nbd.as_ref(), http.as_ref(), began))?;
     }
     Ok(0)
 }
@@ -539,6 +535,13 @@ struct Totals {
     #[serde(skip_serializing_if = "Option::is_none")]
     http_sent_bytes: Option<u64>,
     peak_rss_bytes: Option<u64>,
+    /// Of `--keep`: bytes of the disk that were written, flushes, and appends, of which each was one sync.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    kept_bytes: Option<u64>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    kept_flushes: Option<u64>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    kept_appends: Option<u64>,
     exports: Vec<ExportSummary>,
 }
 
@@ -554,10 +557,13 @@ impl Totals {
     fn of(
         args: &Serve,
         served: &[ServedExport],
-        stats: NbdStats,
-        http: Option<(u64, u64)>,
+        nbd: Option<&NbdServer>,
+        http: Option<&serve_http::HttpImages>,
         began: Instant,
     ) -> Self {
+        let stats = nbd.map(NbdServer::stats).unwrap_or_default();
+        let http = http.map(serve_http::HttpImages::totals);
+        let kept = served.iter().find_map(|served| served.kept.as_deref()).map(KeptDisk::figures);
         let summary_of = |served: &ServedExport| ExportSummary {
             name: served.named.name.clone(),
             image: served.named.image.display().to_string().into(),
@@ -572,6 +578,9 @@ impl Totals {
             http_requests: http.map(|(requests, _)| requests),
             http_sent_bytes: http.map(|(_, bytes)| bytes),
             peak_rss_bytes: peak_rss_bytes(),
+            kept_bytes: kept.map(|figures| figures.data_blocks * BLOCK_BYTES),
+            kept_flushes: kept.map(|figures| figures.flushes),
+            kept_appends: kept.map(|figures| figures.appends),
             exports: served.iter().map(summary_of).collect(),
         }
     }
