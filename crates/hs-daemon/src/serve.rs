@@ -216,9 +216,7 @@ pub fn run(args: &Serve, arguments: &[OsString], quiet: bool) -> anyhow::Result<
     }
     ended?;
     kept?;
-    for trouble in served.iter().filter_map(|served| served.on_medium.trouble()) {
-        log::warn!("{trouble}");
-    }
+    served.iter().filter_map(|served| served.on_medium.trouble()).for_each(|trouble| log::warn!("{trouble}"));
     drop(subjects);
     if let Some(http) = &mut http {
         http.stop();

@@ -162,6 +162,7 @@ impl Overlay {
             checkpoint_segments: Vec::new(),
         };
         let mut steps = allocate_steps(&[0, 1]);
+        steps.extend(zero_steps(&log));
         steps.extend(slot_steps(&slot, [0, 1]));
         let segments = Segments::new(2);
         let mut overlay = Self::opened(slot, limits, ExtentMap::default(), Vec::new(), segments, log);
@@ -514,7 +515,7 @@ impl Overlay {
         let (generation, epoch) = (self.slot.generation + 1, self.slot.epoch + u64::from(!self.is_ready));
         if is_stored {
             let slot = Slot { generation, epoch, ..self.slot.clone() };
-            let mut steps = allocate_steps(&[self.log.next]);
+            let mut steps = self.begin_log();
             steps.extend(slot_steps(&slot, self.slot_order));
             steps.push(Step::Quiesce);
             self.under_way = Some(UnderWay::Checkpoint { slot: Box::new(slot), taken, allocated });
@@ -533,8 +534,7 @@ impl Overlay {
         };
         let mut steps = allocate_steps(&allocated);
         if !self.is_ready {
-            // A power cut may have taken it away.
-            steps.extend(allocate_steps(&[self.log.next]));
+            steps.extend(self.begin_log());
         }
         for (segment, bytes) in places.iter().zip(bytes.chunks(SEGMENT_BYTES as usize)) {
             let mut bytes = bytes.to_vec();
@@ -548,6 +548,14 @@ impl Overlay {
         steps.push(Step::Quiesce);
         self.under_way = Some(UnderWay::Checkpoint { slot: Box::new(slot), taken, allocated });
         Some(Job { steps })
+    }
+
+    /// What makes the end of the log ready for the first append of an opening.
+    fn begin_log(&self) -> Vec<Step> {
+        // A power cut may have taken the next segment away.
+        let mut steps = allocate_steps(&[self.log.next]);
+        steps.extend(zero_steps(&self.log));
+        steps
     }
 
     /// There is no space for it: later, when the log has become longer.
@@ -745,6 +753,20 @@ fn allocate_steps(segments: &[u32]) -> Vec<Step> {
             Some(Step::Allocate { offset, len }) if *offset + *len == at => *len += SEGMENT_BYTES,
             _ => steps.push(Step::Allocate { offset: at, len: SEGMENT_BYTES }),
         }
+    }
+    steps
+}
+
+/// Zeros behind the end of the log: an append to what was written before is a sync of data only, which does not
+/// wait for the journal of the file system.
+fn zero_steps(log: &LogEnd) -> Vec<Step> {
+    let zeros = |place: u64, blocks: u64| Step::Write {
+        offset: place * BLOCK_BYTES,
+        bytes: vec![0; (blocks * BLOCK_BYTES) as usize],
+    };
+    let mut steps = vec![zeros(first_block(log.next), SEGMENT_BLOCKS)];
+    if log.block < SEGMENT_BLOCKS {
+        steps.insert(0, zeros(first_block(log.segment) + log.block, SEGMENT_BLOCKS - log.block));
     }
     steps
 }

@@ -338,9 +338,7 @@ pub fn boot(spec: &BootSpec) -> anyhow::Result<Booted> {
         served.close();
         guest.end();
         drop(ending);
-        if let (Some(watching), Some(log)) = (watching, &spec.processes) {
-            watching.end(log);
-        }
+        spec.processes.iter().zip(watching).for_each(|(log, watching)| watching.end(log));
         let (ready, ended, saved, recorded) = went
             .map_err(|error| explain(&error, lost.clone().or_else(|| on_medium.trouble()), &guest, &log))?;
         if let (Some(save), Some(parts), Some(disk)) = (&spec.save, saved, served.image()) {
