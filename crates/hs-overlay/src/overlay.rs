@@ -757,8 +757,8 @@ fn allocate_steps(segments: &[u32]) -> Vec<Step> {
     steps
 }
 
-/// Zeros behind the end of the log: an append to what was written before is a sync of data only, which does not
-/// wait for the journal of the file system.
+/// Zeros behind the end of the log: an append to what was written before is a sync of data only, which does
+/// not wait for the journal of the file system.
 fn zero_steps(log: &LogEnd) -> Vec<Step> {
     let zeros = |place: u64, blocks: u64| Step::Write {
         offset: place * BLOCK_BYTES,
