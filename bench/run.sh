@@ -15,7 +15,7 @@ fi
 if [ $# -eq 0 ]; then
     set -- start wrong_profile size build_speed random_reads sequential pipeline memory scale read_ahead \
         boot boot_rim boot_variation join memory_limit engine_decision chunk_cache nbdkit boot_nbd boot_qemu \
-        self_filling self_filling_boot predict limit flash calibrate report http http_boot fifty_clients http_clients http_server attacks
+        keep self_filling self_filling_boot predict limit flash calibrate report http http_boot fifty_clients http_clients http_server attacks
 fi
 began=$(date +%s)
 for script in "$@"; do

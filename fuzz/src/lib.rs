@@ -16,6 +16,7 @@ pub mod iso_files;
 pub mod manifest;
 pub mod model_file;
 pub mod nbd;
+pub mod overlay;
 pub mod pointer;
 pub mod profile;
 pub mod qcow2;
@@ -46,6 +47,7 @@ pub const TARGETS: &[(&str, Target)] = &[
     ("manifest", manifest::run),
     ("model_file", model_file::run),
     ("nbd", nbd::run),
+    ("overlay", overlay::run),
     ("pointer", pointer::run),
     ("profile", profile::run),
     ("qcow2", qcow2::run),

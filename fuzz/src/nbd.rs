@@ -1,11 +1,13 @@
 //! Bytes as messages of an NBD client. The first byte chooses how much of a valid conversation comes before
 //! them, since the fuzzer would rarely reach an open export: none, a handshake, or a handshake with
-//! structured replies and holes; and the use of TLS. The second byte is the length of the pieces in which
-//! everything comes a second time.
+//! structured replies and holes; the use of TLS; and whether the disk can be written. The second byte is the
+//! length of the pieces in which everything comes a second time.
 
 use std::sync::Arc;
 
-use hs_nbd::protocol::{Event, ExportInfo, MAX_READ_BYTES, Protocol, Security};
+use hs_nbd::protocol::{
+    Event, ExportInfo, MAX_READ_BYTES, MAX_WRITE_BYTES, Protocol, Security, WRITE_PART_BYTES,
+};
 
 const DISKS: [u64; 2] = [1 << 40, 5];
 
@@ -25,7 +27,8 @@ pub fn run(data: &[u8]) -> bool {
     // The use of TLS in the handshake.
     let security =
         [Security::Off, Security::Secured, Security::Offered, Security::Required][usize::from(mode / 3) % 4];
-    let mut whole = conversation(security);
+    let writable = mode / 12 % 2 == 1;
+    let mut whole = conversation(security, writable);
     let expected = events(&mut whole, &said);
     check(&expected);
     let read = expected.iter().any(|event| matches!(event, Event::Read { .. }));
@@ -33,7 +36,7 @@ pub fn run(data: &[u8]) -> bool {
         // Here it matters what has come together: nothing may follow a request for TLS.
         return read;
     }
-    let mut cut = conversation(security);
+    let mut cut = conversation(security, writable);
     let pieces = said.chunks(usize::from(*piece_bytes).max(1));
     let mut found = events(&mut cut, b"");
     found.extend(pieces.flat_map(|piece| events(&mut cut, piece)));
@@ -41,8 +44,13 @@ pub fn run(data: &[u8]) -> bool {
     read
 }
 
-fn conversation(security: Security) -> Protocol {
-    let export = |bytes: &u64| ExportInfo { name: bytes.to_string(), description: "x".into(), bytes: *bytes };
+fn conversation(security: Security, writable: bool) -> Protocol {
+    let export = |bytes: &u64| ExportInfo {
+        name: bytes.to_string(),
+        description: "x".into(),
+        bytes: *bytes,
+        writable,
+    };
     Protocol::new(Arc::from(DISKS.iter().map(export).collect::<Vec<_>>()), security)
 }
 
@@ -73,7 +81,14 @@ fn check(events: &[Event]) {
                 assert!(request.len <= MAX_READ_BYTES);
                 lies_within(request.offset, request.len, disk_bytes);
             }
-            Event::Allocation { request, .. } | Event::Cache(request) => {
+            Event::Write { request, offset, bytes, .. } => {
+                assert!(request.len <= MAX_WRITE_BYTES && bytes.len() <= WRITE_PART_BYTES as usize);
+                lies_within(*offset, bytes.len() as u32, disk_bytes);
+                let end = request.offset + u64::from(request.len);
+                assert!(*offset >= request.offset && offset + bytes.len() as u64 <= end);
+            }
+            Event::Flush(_) => assert!(disk_bytes.is_some()),
+            Event::Allocation { request, .. } | Event::Cache(request) | Event::Zero { request, .. } => {
                 lies_within(request.offset, request.len, disk_bytes);
             }
             Event::Ended(_) => ended = true,

@@ -19,11 +19,13 @@ pub(crate) mod image;
 mod insecure;
 mod inspect;
 mod iso;
+mod keep;
 mod lab;
 mod learn;
 mod live_page;
 mod mount;
 mod optimize;
+pub(crate) mod overlay;
 mod plain;
 mod prefetch;
 mod prefetch_rate;
@@ -112,9 +114,9 @@ pub(crate) enum Command {
     Mount(Mount),
     /// Serve images over NBD (as disks) or HTTP (as files).
     ///
-    /// Each image is a read-only export, named after its file without .hsi, or NAME with NAME=IMAGE. The
-    /// first one is also the default export. SIGINT or SIGTERM ends the server when requests in flight are
-    /// answered.
+    /// Each image is an export, named after its file without .hsi, or NAME with NAME=IMAGE, and read-only
+    /// without --keep. The first one is also the default export. SIGINT or SIGTERM ends the server when
+    /// requests in flight are answered.
     Serve(Serve),
     /// Show an image's disk as a raw file that fills itself when it is read.
     ///
@@ -139,6 +141,10 @@ pub(crate) enum Command {
     Report(Report),
     /// Manage the disk cache of remote images.
     Cache(disk_cache::DiskCache),
+    /// Show, check and compact files of changes (--keep); snapshots.
+    ///
+    /// A file must not be in use. docs/KEEP.md tells what such files are.
+    Overlay(overlay::Overlay),
     /// Upload an image to a registry or object storage.
     ///
     /// An image that is already there is not sent again, and an interrupted upload is resumed. oci+http:// is

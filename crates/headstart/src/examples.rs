@@ -87,6 +87,18 @@ const EXAMPLES: &[(&str, &[&str])] = &[
         ],
     ),
     ("detach", &["headstart detach disk.raw", "headstart detach disk.raw --incomplete --json"]),
+    ("overlay list", &["headstart overlay list changes.hsk", "headstart overlay list *.hsk --json"]),
+    ("overlay check", &["headstart overlay check changes.hsk"]),
+    ("overlay compact", &["headstart overlay compact changes.hsk"]),
+    (
+        "overlay snapshot",
+        &[
+            "headstart overlay snapshot changes.hsk before-upgrade",
+            "headstart overlay revert changes.hsk before-upgrade",
+        ],
+    ),
+    ("overlay revert", &["headstart overlay revert changes.hsk before-upgrade"]),
+    ("overlay delete", &["headstart overlay delete changes.hsk before-upgrade"]),
     ("cache show", &["headstart cache", "headstart cache show --json"]),
     ("cache clear", &["headstart cache clear", "headstart cache clear --disk-cache /srv/cache"]),
     (

@@ -8,6 +8,7 @@
 pub mod attach;
 mod background_fill;
 pub mod fill_cache;
+mod keep;
 mod live_page;
 pub mod mount;
 mod mounted;

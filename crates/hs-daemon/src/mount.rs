@@ -23,7 +23,7 @@ use zerocopy::{FromBytes, IntoBytes};
 
 use crate::live_page::{self, LivePage, Now};
 use crate::recording::RunningRecording;
-use crate::{Recording, ServerOptions, background_fill, mounted};
+use crate::{Recording, ServerOptions, background_fill, keep, mounted};
 use hs_device::Medium;
 use hs_output::log_output;
 use hs_output::show;
@@ -63,6 +63,8 @@ pub struct Mount {
     pub partition: Option<Arc<str>>,
     /// Mount it although its journal was not replayed.
     pub ignore_journal: bool,
+    /// The file that keeps what is written.
+    pub keep: Option<PathBuf>,
     /// Stay in the foreground.
     pub foreground: bool,
     /// Where prefetched blocks go, where that is said.
@@ -150,7 +152,10 @@ fn confine(args: &Mount, supervisor: &Supervisor) {
         capabilities,
         files: None,
         // Without a supervisor it starts a process that watches over its end.
-        starts_programs: supervisor.process().is_none() || Origin::of(&args.image) == Origin::WithLogins,
+        // Before its file system is mounted for writing, e2fsck and tune2fs may have to look at it.
+        starts_programs: (args.keep.is_some() && args.fs.is_some())
+            || supervisor.process().is_none()
+            || Origin::of(&args.image) == Origin::WithLogins,
         mounts: true,
     }
     .enforce();
@@ -207,7 +212,7 @@ impl Server<'_> {
             None => Ok(None),
         };
         early.end();
-        let ended = mounted.map(|mounted| {
+        let mut ended = mounted.map(|mounted| {
             let recorded = match (recording, &args.fs) {
                 (Some(recording), Some(target)) => recording.finish_later(args.image.clone(), target.clone()),
                 _ => Ok(()),
@@ -216,6 +221,16 @@ impl Server<'_> {
                 .and_then(|()| self.serve(mode, &on_medium, &served, mounted.as_ref(), metrics, page));
             (ended, mounted)
         });
+        if let Some(kept) = served.kept() {
+            // What was written has to come to the medium, however long that takes.
+            ended = ended.map(|(ended, mounted)| {
+                drop(mounted);
+                (ended, None)
+            });
+            let closed =
+                served.session().unmount().map_err(anyhow::Error::from).and_then(|()| keep::close(kept));
+            ended = ended.map(|(ended, none)| (ended.and(closed), none));
+        }
         // From here on nothing may wait for the medium.
         let deadline = Deadline::begin(abort.into_iter().collect(), move || {
             let _ = hs_linux::mounts::clear_dead(&dir, fs.as_deref());
@@ -290,13 +305,17 @@ impl Server<'_> {
         let mut config = start::config(&image, prefetching, Some(args.limits), &args.medium)?;
         args.cache.apply(&mut config);
         config.access = args.access;
+        if args.keep.is_some() {
+            config.access.mode |= 0o200;
+        }
         if args.record.is_some() {
             config.disk_read_ahead_kib = 0;
         }
-        if args.access.opens_for_writing() {
+        if args.access.opens_for_writing() && args.keep.is_none() {
             // It is mapped, as the memory of a guest, and read by single pages.
             (config.disk_read_ahead_kib, config.hot_disk_read_ahead_kib) = (0, 0);
         }
+        let keep = args.keep.as_deref().map(|path| keep::open(path, kept, &self.supervisor)).transpose()?;
         let on_medium = medium::open(&image, &args.medium, &args.damage)?;
         let store = Arc::clone(&on_medium.store);
         let config = on_medium.config(&config);
@@ -306,8 +325,8 @@ impl Server<'_> {
                 .map_err(io::Error::other)
         };
         let served = match held {
-            Some(held) => ServedImage::resume(store, held, &config, watch)?,
-            None => ServedImage::start_held(store, &args.dir, &config, watch, &hold)?,
+            Some(held) => ServedImage::resume(store, held, &config, watch, keep)?,
+            None => ServedImage::start_held(store, &args.dir, &config, watch, keep, &hold)?,
         };
         // The disk is shown by now, so what it was attached with is no longer kept.
         hold(served.session(), served.disk())?;
@@ -339,6 +358,7 @@ impl Server<'_> {
             trusted: args.trusted,
             partition: args.partition.clone(),
             ignore_journal: args.ignore_journal,
+            writes: args.keep.is_some(),
             read_ahead_kib: match &args.record {
                 Some(Recording { reads_ahead: false, .. }) => 0,
                 _ => MountFsOptions::default().read_ahead_kib,
@@ -384,7 +404,7 @@ impl Server<'_> {
         let filling = background_fill::start(args.fill, &args.image, served.disk())?;
         // The thread that fills the cache waits for the medium. The disk is closed to end it, also when
         // something fails from here on.
-        let closing = ClosesDisk(served.disk());
+        let closing = served.kept().is_none().then(|| ClosesDisk(served.disk()));
         let socket = StatusSocket::offer(self.folder.as_ref());
         let words = format!("{} at {}", args.image.display(), args.dir.display());
         // A supervisor itself reports to the service manager and to the parent.

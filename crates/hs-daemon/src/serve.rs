@@ -8,16 +8,18 @@ use std::time::Instant;
 
 use anyhow::bail;
 use hs_disk::Watch;
-use hs_nbd::{Export, NbdAddress, NbdListeners, NbdOptions, NbdServer, NbdStats, NbdTls};
+use hs_keep::{KeepFile, KeptDisk};
+use hs_nbd::{Export, ExportedDisk, KeptImage, NbdAddress, NbdListeners, NbdOptions, NbdServer, NbdTls};
 use hs_serve::{BackgroundFill, CacheSizing, Prefetching, ServedDisk};
 use hs_uffd::UffdServer;
-use hs_units::ByteSize;
+use hs_units::{BLOCK_BYTES, ByteSize};
 use rustix::event::{PollFd, PollFlags, poll};
 use rustix::process::Signal;
 use rustix::thread::CapabilitySet;
 use serde::Serialize;
 use serde_json::Value;
 
+use crate::keep;
 use crate::live_page::{self, LivePage, Now};
 use crate::named_image::NamedImage;
 use crate::{ServerOptions, background_fill, serve_http, serve_memory};
@@ -52,6 +54,8 @@ pub struct Serve {
     pub images: Vec<OsString>,
     /// How remote images are fetched.
     pub remote: RemoteOptions,
+    /// The file that keeps what NBD clients write.
+    pub keep: Option<PathBuf>,
     /// Addresses for NBD clients.
     pub nbd: Vec<NbdAddress>,
     /// The socket at which VMMs get the memory of their guests.
@@ -104,6 +108,12 @@ impl Serve {
         if self.uffd.is_some() && self.images.len() > 1 {
             bail!("--uffd serves one image: its VMMs do not say which");
         }
+        if self.keep.is_some() && self.nbd.is_empty() {
+            bail!("--keep is for those who write (--nbd)");
+        }
+        if self.keep.is_some() && self.images.len() > 1 {
+            bail!("--keep is for one image: start a server for each that is written to");
+        }
         Ok(())
     }
 }
@@ -148,9 +158,10 @@ pub fn run(args: &Serve, arguments: &[OsString], quiet: bool) -> anyhow::Result<
     let metrics = metrics::socket(&mut kept, args.serving.metrics.as_deref(), &supervisor)?;
     let nbd_listeners = nbd_listeners(args, &mut kept)?;
     let http_sockets = serve_http::listen(args, &mut kept)?;
+    let keep = args.keep.as_deref().map(|path| keep::open(path, &mut kept, &supervisor)).transpose()?;
     confine(args, &named);
     let mut http = serve_http::HttpImages::start(args, &named, http_sockets, &supervisor)?;
-    let served = ServedExport::start_all(args, &named, &supervisor, page.as_mut())?;
+    let served = ServedExport::start_all(args, &named, &supervisor, (page.as_mut(), keep))?;
     if let Some(http) = &http {
         http.show_at(page.as_mut(), &named);
     }
@@ -194,6 +205,7 @@ pub fn run(args: &Serve, arguments: &[OsString], quiet: bool) -> anyhow::Result<
     });
     supervisor.ending();
     manager.stopping();
+    let kept = close_kept(&served);
     // From here on nothing may wait for the medium.
     Deadline::begin(Vec::new(), || {}).lasts();
     served.iter().for_each(|served| served.disk.close());
@@ -203,19 +215,21 @@ pub fn run(args: &Serve, arguments: &[OsString], quiet: bool) -> anyhow::Result<
         nbd.stop();
     }
     ended?;
-    for trouble in served.iter().filter_map(|served| served.on_medium.trouble()) {
-        log::warn!("{trouble}");
-    }
+    kept?;
+    served.iter().filter_map(|served| served.on_medium.trouble()).for_each(|trouble| log::warn!("{trouble}"));
     drop(subjects);
     if let Some(http) = &mut http {
         http.stop();
     }
     if args.json {
-        let stats = nbd.as_ref().map(NbdServer::stats).unwrap_or_default();
-        let http = http.as_ref().map(serve_http::HttpImages::totals);
-        show::json(&Totals::of(args, &served, stats, http, began))?;
+        show::json(&Totals::of(args, &served, nbd.as_ref(), http.as_ref(), began))?;
     }
     Ok(0)
+}
+
+/// What was written has to come to the medium, however long that takes.
+fn close_kept(served: &[ServedExport]) -> anyhow::Result<()> {
+    served.iter().filter_map(|served| served.kept.as_deref()).try_for_each(keep::close)
 }
 
 /// What is served, in a line for a service manager.
@@ -355,6 +369,8 @@ struct ServedExport {
     on_medium: OnMedium,
     /// It ends before the disk does.
     filling: Option<BackgroundFill>,
+    /// It ends before the disk does, too.
+    kept: Option<Arc<KeptDisk>>,
     disk: Arc<ServedDisk>,
 }
 
@@ -384,7 +400,7 @@ impl ServedExport {
             live_page::describe(&map, &disk);
         }
         let filling = background_fill::start(args.fill, &named.image, &disk)?;
-        Ok(Self { named, on_medium, filling, disk })
+        Ok(Self { named, on_medium, filling, kept: None, disk })
     }
 
     /// All of them, where disks are read.
@@ -392,11 +408,14 @@ impl ServedExport {
         args: &Serve,
         named: &[NamedImage],
         supervisor: &Supervisor,
-        mut page: Option<&mut LivePage>,
+        (mut page, keep): (Option<&mut LivePage>, Option<KeepFile>),
     ) -> anyhow::Result<Vec<Self>> {
         let named = named.iter().filter(|_| args.reads_disks());
         let served = named.map(|named| Self::start(args, named, page.as_deref_mut()));
-        let served = served.collect::<anyhow::Result<Vec<_>>>()?;
+        let mut served = served.collect::<anyhow::Result<Vec<_>>>()?;
+        if let (Some(file), Some(served)) = (keep, served.first_mut()) {
+            served.keep(file)?;
+        }
         for (number, served) in served.iter().enumerate() {
             pinned::keep(supervisor, number, &served.named.image, served.disk.image().image_digest())?;
         }
@@ -416,12 +435,22 @@ impl ServedExport {
         Ok(Some(server))
     }
 
+    /// What is written to its disk lasts, in this file.
+    fn keep(&mut self, file: KeepFile) -> anyhow::Result<()> {
+        self.kept = Some(Arc::new(KeptDisk::new(self.disk.clone(), file)?));
+        Ok(())
+    }
+
     fn export(&self) -> Export {
-        let reader = &self.disk;
+        let image = self.disk.clone();
+        let digest = image.image().image_digest();
         Export {
             name: self.named.name.clone(),
-            description: format!("headstart image {}", reader.image().image_digest()),
-            disk: reader.clone().into(),
+            description: format!("headstart image {digest}"),
+            disk: match &self.kept {
+                Some(kept) => ExportedDisk::Kept(Arc::new(KeptImage { disk: Arc::clone(kept), image })),
+                None => image.into(),
+            },
         }
     }
 
@@ -504,6 +533,13 @@ struct Totals {
     #[serde(skip_serializing_if = "Option::is_none")]
     http_sent_bytes: Option<u64>,
     peak_rss_bytes: Option<u64>,
+    /// Of `--keep`: bytes of the disk that were written, flushes, and appends, of which each was one sync.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    kept_bytes: Option<u64>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    kept_flushes: Option<u64>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    kept_appends: Option<u64>,
     exports: Vec<ExportSummary>,
 }
 
@@ -519,10 +555,13 @@ impl Totals {
     fn of(
         args: &Serve,
         served: &[ServedExport],
-        stats: NbdStats,
-        http: Option<(u64, u64)>,
+        nbd: Option<&NbdServer>,
+        http: Option<&serve_http::HttpImages>,
         began: Instant,
     ) -> Self {
+        let stats = nbd.map(NbdServer::stats).unwrap_or_default();
+        let http = http.map(serve_http::HttpImages::totals);
+        let kept = served.iter().find_map(|served| served.kept.as_deref()).map(KeptDisk::figures);
         let summary_of = |served: &ServedExport| ExportSummary {
             name: served.named.name.clone(),
             image: served.named.image.display().to_string().into(),
@@ -537,6 +576,9 @@ impl Totals {
             http_requests: http.map(|(requests, _)| requests),
             http_sent_bytes: http.map(|(_, bytes)| bytes),
             peak_rss_bytes: peak_rss_bytes(),
+            kept_bytes: kept.map(|figures| figures.data_blocks * BLOCK_BYTES),
+            kept_flushes: kept.map(|figures| figures.flushes),
+            kept_appends: kept.map(|figures| figures.appends),
             exports: served.iter().map(summary_of).collect(),
         }
     }

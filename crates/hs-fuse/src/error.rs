@@ -4,6 +4,7 @@ use std::io;
 use std::path::PathBuf;
 
 use hs_image::ImageError;
+use hs_keep::KeepError;
 use hs_linux::LinuxError;
 
 /// What failed, where, and what to try. Variants carry the data; the message is for a person.
@@ -16,6 +17,9 @@ pub enum FuseError {
     /// The image cannot be opened or read.
     #[error(transparent)]
     Image(#[from] ImageError),
+    /// Changes cannot be kept in the file.
+    #[error(transparent)]
+    Keep(#[from] KeepError),
     /// `/dev/fuse` does not exist.
     #[error(
         "{} is missing: load the module (modprobe fuse), or, in a container, pass the device in (--device /dev/fuse)",

@@ -1,5 +1,5 @@
-//! The file system itself: a root directory with one read-only file, the disk. Where the journal of the file
-//! system in the disk must be replayed, a second file, which no listing names, is the same disk and takes
+//! The file system itself: a root directory with one file, the disk. Where the journal of the file system in a
+//! disk that takes no writes must be replayed, a second file, which no listing names, is the same disk and takes
 //! writes, which stay in memory.
 
 use std::ffi::OsStr;
@@ -9,15 +9,16 @@ use std::os::unix::ffi::OsStrExt;
 use std::sync::{Arc, OnceLock};
 
 use hs_serve::FileAccess;
+use hs_units::ByteRange;
 use rustix::io::Errno;
 use zerocopy::IntoBytes;
 
 use super::device::Device;
 use super::replay::Replay;
-use super::reply::{Disk, Reply};
+use super::reply::{Disk, DoneReply, Reply};
 use super::wire::{
-    Attr, AttrOut, Dirent, EntryOut, OpenIn, OpenOut, ROOT_NODE, ReadIn, Request, StatfsOut, WriteIn,
-    WriteOut, opcode, open_flag,
+    Attr, AttrOut, Dirent, EntryOut, FATTR_SIZE, FallocateIn, OpenIn, OpenOut, ROOT_NODE, ReadIn, Request,
+    SetattrIn, StatfsOut, WriteIn, WriteOut, opcode, open_flag,
 };
 
 /// The node of the disk.
@@ -45,6 +46,7 @@ pub(crate) struct Files {
     file_open_flags: u32,
     mtime_s: u64,
     access: FileAccess,
+    writes: bool,
     refuses_resent: bool,
     replay: OnceLock<Arc<Replay>>,
 }
@@ -71,8 +73,18 @@ impl Files {
         }
         let bytes = disk.bytes();
         let FileView { file_name, mtime_s, access, .. } = view;
-        let replay = OnceLock::new();
-        Self { disk, bytes, file_name, file_open_flags, mtime_s, access, refuses_resent: false, replay }
+        let (writes, replay) = (disk.takes_writes(), OnceLock::new());
+        Self {
+            disk,
+            bytes,
+            file_name,
+            file_open_flags,
+            mtime_s,
+            access,
+            writes,
+            refuses_resent: false,
+            replay,
+        }
     }
 
     /// From now on there is a file that takes writes: those that a server before this one has kept, or none.
@@ -98,6 +110,11 @@ impl Files {
     /// From now on requests that the kernel sends again, since a server that died had taken them, fail.
     pub(crate) fn refuse_resent(&mut self) {
         self.refuses_resent = true;
+    }
+
+    /// Whether the disk takes writes.
+    pub(crate) fn takes_writes(&self) -> bool {
+        self.writes
     }
 
     /// Size of the disk, in bytes.
@@ -144,8 +161,19 @@ impl Files {
             }
             // These have no answer. Nodes live as long as the session, so nothing is to be forgotten.
             opcode::FORGET | opcode::BATCH_FORGET | opcode::NOTIFY_REPLY => {}
+            opcode::WRITE if self.replay_of(request).is_some() => self.write_to_replay(request, device),
+            opcode::FALLOCATE if self.replay_of(request).is_some() => {
+                respond(request, device, libc::EOPNOTSUPP, &[]);
+            }
+            opcode::WRITE | opcode::FALLOCATE | opcode::SETATTR if !self.writes => {
+                respond(request, device, libc::EROFS, &[]);
+            }
             opcode::WRITE => self.write(request, device),
-            opcode::SETATTR => respond(request, device, libc::EROFS, &[]),
+            opcode::FALLOCATE => self.fallocate(request, device),
+            opcode::SETATTR => self.set_attributes(request, device),
+            opcode::FSYNC | opcode::FLUSH if self.writes => {
+                self.disk.flush(done(request, device, None));
+            }
             opcode::IOCTL => respond(request, device, libc::ENOTTY, &[]),
             // The kernel then never sends it again. A read is not worth interrupting: its answer is on the
             // way.
@@ -180,7 +208,7 @@ impl Files {
         self.replay.get().filter(|_| request.header.nodeid == REPLAY_NODE)
     }
 
-    fn write(&self, request: &Request<'_>, device: &Device) {
+    fn write_to_replay(&self, request: &Request<'_>, device: &Device) {
         let Some(replay) = self.replay_of(request) else {
             return respond(request, device, libc::EROFS, &[]);
         };
@@ -197,6 +225,56 @@ impl Files {
                 respond(request, device, 0, &[out.as_bytes()]);
             }
             Err(errno) => respond(request, device, errno, &[]),
+        }
+    }
+
+    fn write(&self, request: &Request<'_>, device: &Arc<Device>) {
+        let bytes = request.body.get(size_of::<WriteIn>()..).unwrap_or_default();
+        let Some(write) = request.body_as::<WriteIn>().filter(|write| write.size as usize == bytes.len())
+        else {
+            return respond(request, device, libc::EINVAL, &[]);
+        };
+        if request.header.nodeid != DISK_NODE {
+            return respond(request, device, libc::EISDIR, &[]);
+        }
+        if !ByteRange::new(write.offset, write.size.into()).fits_in(self.bytes) {
+            // The disk does not grow.
+            return respond(request, device, libc::ENOSPC, &[]);
+        }
+        self.disk.write(write.offset, bytes.to_vec(), done(request, device, Some(write.size)));
+    }
+
+    /// Holes and zeros; taking space beforehand means nothing here.
+    fn fallocate(&self, request: &Request<'_>, device: &Arc<Device>) {
+        let Some(wanted) = request.body_as::<FallocateIn>() else {
+            return respond(request, device, libc::EINVAL, &[]);
+        };
+        let range = ByteRange::new(wanted.offset, wanted.length);
+        let mode = wanted.mode as i32 & !libc::FALLOC_FL_KEEP_SIZE;
+        let is_known = matches!(mode, libc::FALLOC_FL_PUNCH_HOLE | libc::FALLOC_FL_ZERO_RANGE);
+        match (request.header.nodeid, range.fits_in(self.bytes)) {
+            (DISK_NODE, true) if is_known => {
+                let may_be_hole = mode == libc::FALLOC_FL_PUNCH_HOLE;
+                self.disk.zero(range, may_be_hole, done(request, device, None));
+            }
+            (DISK_NODE, false) if is_known => respond(request, device, libc::ENOSPC, &[]),
+            _ => respond(request, device, libc::EOPNOTSUPP, &[]),
+        }
+    }
+
+    /// Times and permissions stay as they are, and so does the size.
+    fn set_attributes(&self, request: &Request<'_>, device: &Arc<Device>) {
+        let Some(wanted) = request.body_as::<SetattrIn>() else {
+            return respond(request, device, libc::EINVAL, &[]);
+        };
+        let resizes = wanted.valid & FATTR_SIZE != 0 && wanted.size != self.bytes;
+        match self.attributes(request.header.nodeid) {
+            Some(_) if resizes => respond(request, device, libc::EPERM, &[]),
+            Some(attr) => {
+                let out = AttrOut { attr_valid: FOR_EVER_S, attr, ..Default::default() };
+                respond(request, device, 0, &[out.as_bytes()]);
+            }
+            None => respond(request, device, libc::ESTALE, &[]),
         }
     }
 
@@ -303,6 +381,11 @@ impl Files {
             _ => None,
         }
     }
+}
+
+/// What answers a request that changes the disk.
+fn done(request: &Request<'_>, device: &Arc<Device>, written: Option<u32>) -> DoneReply {
+    DoneReply::new(Arc::clone(device), request.header.unique, written, request.header.uid)
 }
 
 /// Sends an answer that this module knows by itself.

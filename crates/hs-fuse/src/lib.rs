@@ -5,7 +5,7 @@
 //! on with the session of a server that died, and answering a read later, from any thread.
 //!
 //! ```text
-//! kernel ──read──► worker threads ──► Disk::read(offset, len, Reply)
+//! kernel ──read──► worker threads ──► Disk::read(offset, len, DoneReply, Reply)
 //!        ◄─writev─────────────────────────────── Reply::data, from any thread
 //!        ◄─writev─────────────────────────────── Pusher::push, unasked
 //! ```
@@ -36,7 +36,7 @@ pub use abort::Abort;
 pub use error::FuseError;
 pub use negotiate::Negotiated;
 pub use push::{PushError, Pusher};
-pub use reply::{Disk, Reply};
+pub use reply::{Disk, DoneReply, Reply};
 pub use served_file::ServedFile;
 pub use served_image::{Hold, HoldReplay, ServedImage};
 pub use session::{HeldSession, Session, SessionOptions};

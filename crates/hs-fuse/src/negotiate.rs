@@ -14,11 +14,15 @@ use crate::FuseError;
 
 /// The kernel insists on room for a write, even for a file system that takes none; this is its least.
 const LEAST_WRITE_BYTES: u32 = 4096;
+/// The longest write of a disk that takes them: as long as a read.
+const LONGEST_WRITE_BYTES: u32 = 1 << 20;
 /// What a page is to FUSE on the machines headstart runs on.
 const PAGE_BYTES: u32 = 4096;
 /// Messages fit: the header, a small write (never sent), names of at most 255 bytes. The kernel refuses
 /// to read into less than 8 KiB.
 pub(crate) const MESSAGE_BYTES: usize = 16 * 1024;
+/// The same where writes are sent.
+pub(crate) const WRITE_MESSAGE_BYTES: usize = LONGEST_WRITE_BYTES as usize + 4096;
 
 /// Flags asked for where the kernel has them. Reads overlap (`ASYNC_*`), a read may be 1 MiB
 /// (`MAX_PAGES`), nothing but an explicit message drops pages (`EXPLICIT_INVAL_DATA`), and a server that
@@ -30,6 +34,7 @@ const WANTED_FLAGS: u64 = init_flag::ASYNC_READ
     | init_flag::EXPLICIT_INVAL_DATA
     | init_flag::INIT_EXT
     | init_flag::DIRECT_IO_ALLOW_MMAP
+    | init_flag::BIG_WRITES
     | init_flag::HAS_RESEND;
 
 /// What was agreed in INIT. It is plain data (`as_bytes`, `read_from_bytes`): a supervisor keeps it
@@ -64,7 +69,8 @@ impl Negotiated {
             offered |= u64::from(flags2.unwrap_or(0)) << 32;
         }
         let resend = if options.resend { 0 } else { init_flag::HAS_RESEND };
-        let flags = offered & WANTED_FLAGS & !resend;
+        let writes = if options.writes { 0 } else { init_flag::BIG_WRITES };
+        let flags = offered & WANTED_FLAGS & !resend & !writes;
         // Without MAX_PAGES the kernel sends 32 pages at most, whatever the answer is.
         let most = if flags & init_flag::MAX_PAGES == 0 { 32 * PAGE_BYTES } else { u32::MAX };
         Self {
@@ -85,7 +91,11 @@ impl Negotiated {
             flags: self.flags as u32,
             max_background: self.max_background,
             congestion_threshold: self.congestion_threshold,
-            max_write: LEAST_WRITE_BYTES,
+            max_write: if self.flags & init_flag::BIG_WRITES == 0 {
+                LEAST_WRITE_BYTES
+            } else {
+                LONGEST_WRITE_BYTES
+            },
             time_gran: 1,
             max_pages: self.max_read_bytes.div_ceil(PAGE_BYTES) as u16,
             map_alignment: 0,
@@ -159,7 +169,7 @@ mod tests {
     #[test]
     fn a_new_kernel_gets_everything_asked_for() {
         let agreed = Negotiated::agree(&init(99, u32::MAX), Some(u32::MAX), &SessionOptions::default());
-        assert_eq!(agreed.flags, WANTED_FLAGS);
+        assert_eq!(agreed.flags, WANTED_FLAGS & !init_flag::BIG_WRITES);
         assert!(agreed.has_resend());
         assert_eq!(agreed.to_wire().minor, KERNEL_MINOR_VERSION);
         assert_eq!(agreed.to_wire().max_pages, 256);

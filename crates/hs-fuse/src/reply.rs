@@ -2,10 +2,13 @@
 
 use std::sync::Arc;
 
+use hs_units::ByteRange;
 use rustix::io::Errno;
+use zerocopy::IntoBytes;
 
 use super::device::Device;
 use super::replay::Replay;
+use super::wire::WriteOut;
 
 /// A logical disk whose reads may be answered later, from any thread.
 pub trait Disk: Send + Sync {
@@ -16,6 +19,87 @@ pub trait Disk: Send + Sync {
     /// [`Disk::bytes`], and `len` is not 0. It is called from a worker thread of the session, which
     /// takes no other request meanwhile: whatever takes long belongs on another thread.
     fn read(&self, offset: u64, len: u32, reply: Reply);
+
+    /// Whether it takes writes. It never changes.
+    fn takes_writes(&self) -> bool {
+        false
+    }
+
+    /// Writes these bytes, which lie in the disk. Must answer `reply` once, as [`Disk::read`].
+    fn write(&self, _offset: u64, _bytes: Vec<u8>, reply: DoneReply) {
+        reply.error(libc::EROFS);
+    }
+
+    /// Makes a range of the disk zero: a hole, where that does not matter. Must answer `reply` once.
+    fn zero(&self, _range: ByteRange, _may_be_hole: bool, reply: DoneReply) {
+        reply.error(libc::EROFS);
+    }
+
+    /// Answers when all that was answered before is on the medium. Must answer `reply` once.
+    fn flush(&self, reply: DoneReply) {
+        reply.done();
+    }
+}
+
+/// The right, and the duty, to answer a request that changes the disk, or waits until changes last. Dropped
+/// without an answer, it answers `EIO`.
+#[derive(Debug)]
+pub struct DoneReply {
+    device: Arc<Device>,
+    unique: u64,
+    /// Bytes that were to be written, where the answer names them.
+    written: Option<u32>,
+    uid: u32,
+    answered: bool,
+}
+
+impl DoneReply {
+    pub(crate) fn new(device: Arc<Device>, unique: u64, written: Option<u32>, uid: u32) -> Self {
+        Self { device, unique, written, uid, answered: false }
+    }
+
+    /// As [`Reply::uid`].
+    #[must_use]
+    pub const fn uid(&self) -> u32 {
+        self.uid
+    }
+
+    /// It is done.
+    pub fn done(mut self) {
+        match self.written {
+            Some(size) => self.send(0, &[WriteOut { size, padding: 0 }.as_bytes()]),
+            None => self.send(0, &[]),
+        }
+    }
+
+    /// Answers with a (positive) errno.
+    pub fn error(mut self, errno: i32) {
+        self.send(if (1..512).contains(&errno) { errno } else { libc::EIO }, &[]);
+    }
+
+    /// One or the other.
+    pub fn result(self, result: Result<(), i32>) {
+        match result {
+            Ok(()) => self.done(),
+            Err(errno) => self.error(errno),
+        }
+    }
+
+    fn send(&mut self, errno: i32, pieces: &[&[u8]]) {
+        self.answered = true;
+        match self.device.answer(self.unique, errno, pieces) {
+            Ok(()) | Err(Errno::NOENT | Errno::NODEV | Errno::PERM | Errno::CONNABORTED) => {}
+            Err(errno) => log::error!("the kernel did not take answer {}: {errno}", self.unique),
+        }
+    }
+}
+
+impl Drop for DoneReply {
+    fn drop(&mut self) {
+        if !self.answered {
+            self.send(libc::EIO, &[]);
+        }
+    }
 }
 
 /// The right, and the duty, to answer one read. Dropped without an answer, it answers `EIO`.

@@ -7,6 +7,7 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 use hs_disk::{Deliver, DiskOptions, ReadOptions, ServedDisk, UseVisibility, Watch, parts};
+use hs_keep::{KeepFile, KeptDisk};
 use hs_linux::LinuxError;
 use hs_serve::{FsDriver, MountFsOptions, MountedFs, Prefetching, ServeConfig, ShownDisk};
 use hs_store::Store;
@@ -44,6 +45,7 @@ impl ShownDisk for Shown<'_> {
 /// The fields are dropped in order: the mount goes before the reader that answers it.
 pub struct ServedImage {
     session: Session,
+    kept: Option<Arc<KeptDisk>>,
     disk: Arc<ServedDisk>,
     /// Whether it has a hot region that is prefetched.
     has_hot: bool,
@@ -60,7 +62,21 @@ impl ServedImage {
         config: &ServeConfig,
         watch: Option<Arc<dyn Watch>>,
     ) -> Result<Self, FuseError> {
-        Self::start_held(store, directory, config, watch, &|_, _| Ok(()))
+        Self::start_held(store, directory, config, watch, None, &|_, _| Ok(()))
+    }
+
+    /// As [`start`](Self::start), and what is written to `disk.img` lasts, in this file.
+    ///
+    /// # Errors
+    /// As [`start`](Self::start), and when the file is no overlay of this disk.
+    pub fn start_keeping(
+        store: Arc<dyn Store>,
+        directory: &Path,
+        config: &ServeConfig,
+        watch: Option<Arc<dyn Watch>>,
+        keep: KeepFile,
+    ) -> Result<Self, FuseError> {
+        Self::start_held(store, directory, config, watch, Some(keep), &|_, _| Ok(()))
     }
 
     /// As [`start`](Self::start), with a supervisor that gets the session before there are readers.
@@ -72,9 +88,10 @@ impl ServedImage {
         directory: &Path,
         config: &ServeConfig,
         watch: Option<Arc<dyn Watch>>,
+        keep: Option<KeepFile>,
         hold: Hold<'_>,
     ) -> Result<Self, FuseError> {
-        Self::show(store, config, watch, |disk, options, reader| {
+        Self::show(store, config, watch, keep, |disk, options, reader| {
             let mut session = Session::prepare(directory, disk, options)?;
             hold(&session, reader).map_err(|source| LinuxError::Io {
                 action: "hand over",
@@ -96,8 +113,9 @@ impl ServedImage {
         held: HeldSession,
         config: &ServeConfig,
         watch: Option<Arc<dyn Watch>>,
+        keep: Option<KeepFile>,
     ) -> Result<Self, FuseError> {
-        Self::show(store, config, watch, |disk, options, _| Session::resume(held, disk, options))
+        Self::show(store, config, watch, keep, |disk, options, _| Session::resume(held, disk, options))
     }
 
     /// Opens the image, and shows its disk by `session`.
@@ -105,6 +123,7 @@ impl ServedImage {
         store: Arc<dyn Store>,
         config: &ServeConfig,
         watch: Option<Arc<dyn Watch>>,
+        keep: Option<KeepFile>,
         session: impl FnOnce(Arc<dyn Disk>, SessionOptions, &ServedDisk) -> Result<Session, FuseError>,
     ) -> Result<Self, FuseError> {
         // The kernel keeps what it reads: in the cache of disk.img, or, past direct I/O, in those of a
@@ -112,7 +131,8 @@ impl ServedImage {
         let read = ReadOptions { readers_keep: true, ..config.read };
         let options = DiskOptions { read, ..config.disk_options() };
         let disk = ServedDisk::open(store, &options, watch)?;
-        let push = config.prefetching == Prefetching::Push;
+        // Pushed blocks of the image would cover what was written.
+        let push = config.prefetching == Prefetching::Push && keep.is_none();
         // Blocks that stay in this process do not go to the kernel, so the stream need not wait for the
         // mount.
         if !push {
@@ -125,9 +145,14 @@ impl ServedImage {
             source_name: config.source_name.clone(),
             max_readahead_bytes: read_ahead_kib << 10,
             access: config.access,
+            writes: keep.is_some(),
             ..SessionOptions::default()
         };
-        let shown = Arc::clone(&disk);
+        let kept = keep.map(|file| KeptDisk::new(disk.clone(), file).map(Arc::new)).transpose()?;
+        let shown: Arc<dyn Disk> = match &kept {
+            Some(kept) => kept.clone(),
+            None => disk.clone(),
+        };
         let session = session(shown, options, &disk)?;
         if push {
             // The kernel takes pushed pages only for a file that it has looked up.
@@ -139,13 +164,19 @@ impl ServedImage {
             })?;
             disk.begin_prefetch(Some(Arc::new(PushPages { pusher: session.pusher() })))?;
         }
-        Ok(Self { session, disk, has_hot })
+        Ok(Self { session, kept, disk, has_hot })
     }
 
     /// The disk, without its front end.
     #[must_use]
     pub const fn disk(&self) -> &Arc<ServedDisk> {
         &self.disk
+    }
+
+    /// The disk with what is written to it, where that is kept.
+    #[must_use]
+    pub const fn kept(&self) -> Option<&Arc<KeptDisk>> {
+        self.kept.as_ref()
     }
 
     /// The FUSE session.

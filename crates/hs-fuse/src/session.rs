@@ -52,6 +52,8 @@ pub struct SessionOptions {
     pub mtime_s: u64,
     /// The users who may read the file.
     pub access: FileAccess,
+    /// The disk takes writes.
+    pub writes: bool,
     /// Agree with the kernel that the next server may ask for the requests that a dead one had taken (Linux
     /// 6.9). Otherwise they fail when the last thread of the dead one has ended.
     pub resend: bool,
@@ -71,6 +73,7 @@ impl Default for SessionOptions {
             congestion_threshold: 192,
             mtime_s: 0,
             access: FileAccess::default(),
+            writes: false,
             resend: true,
         }
     }

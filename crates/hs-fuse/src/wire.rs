@@ -1,9 +1,9 @@
 //! The kernel's FUSE messages, as `<linux/fuse.h>` lays them out (protocol 7.31 to 7.45).
 //!
-//! Only what a file system with one read-only file, and one that takes a journal's changes, needs is here.
-//! Every message from the kernel is a [`InHeader`], then a body that depends on the operation; every answer
-//! is an [`OutHeader`], then a body. Numbers are in the machine's own byte order: the other side is always
-//! our own kernel. Sizes and offsets are checked when this file compiles.
+//! Only what a file system with one file, and one that takes a journal's changes, needs is here. Every message
+//! from the kernel is a [`InHeader`], then a body that depends on the operation; every answer is an
+//! [`OutHeader`], then a body. Numbers are in the machine's own byte order: the other side is always our own
+//! kernel. Sizes and offsets are checked when this file compiles.
 
 use std::mem::{offset_of, size_of};
 
@@ -27,6 +27,8 @@ pub(crate) mod opcode {
     pub(crate) const WRITE: u32 = 16;
     pub(crate) const STATFS: u32 = 17;
     pub(crate) const RELEASE: u32 = 18;
+    pub(crate) const FSYNC: u32 = 20;
+    pub(crate) const FLUSH: u32 = 25;
     pub(crate) const INIT: u32 = 26;
     pub(crate) const OPENDIR: u32 = 27;
     pub(crate) const READDIR: u32 = 28;
@@ -37,11 +39,14 @@ pub(crate) mod opcode {
     pub(crate) const IOCTL: u32 = 39;
     pub(crate) const NOTIFY_REPLY: u32 = 41;
     pub(crate) const BATCH_FORGET: u32 = 42;
+    pub(crate) const FALLOCATE: u32 = 43;
 }
 
 /// Flags of INIT; bits 32 and up travel in `flags2`.
 pub(crate) mod init_flag {
     pub(crate) const ASYNC_READ: u64 = 1 << 0;
+    /// Writes of more than a page.
+    pub(crate) const BIG_WRITES: u64 = 1 << 5;
     pub(crate) const ASYNC_DIO: u64 = 1 << 15;
     pub(crate) const PARALLEL_DIROPS: u64 = 1 << 18;
     pub(crate) const MAX_PAGES: u64 = 1 << 22;
@@ -65,6 +70,9 @@ pub(crate) mod notify {
     pub(crate) const STORE: i32 = 4;
     pub(crate) const RESEND: i32 = 7;
 }
+
+/// `FATTR_SIZE`, of [`SetattrIn::valid`].
+pub(crate) const FATTR_SIZE: u32 = 1 << 3;
 
 /// `FUSE_ROOT_ID`.
 pub(crate) const ROOT_NODE: u64 = 1;
@@ -154,6 +162,14 @@ wire! {
 wire! {
     /// `struct fuse_write_out`.
     WriteOut, 8 { size: u32 = 0, padding: u32 = 4, }
+}
+wire! {
+    /// `struct fuse_fallocate_in`.
+    FallocateIn, 32 { fh: u64 = 0, offset: u64 = 8, length: u64 = 16, mode: u32 = 24, padding: u32 = 28, }
+}
+wire! {
+    /// The beginning of `struct fuse_setattr_in`: which attributes are to be set, and the size.
+    SetattrIn, 24 { valid: u32 = 0, padding: u32 = 4, fh: u64 = 8, size: u64 = 16, }
 }
 wire! {
     /// `struct fuse_statfs_out`, with the `struct fuse_kstatfs` in it spelt out.

@@ -10,7 +10,7 @@ use rustix::io::Errno;
 
 use super::device::Device;
 use super::files::Files;
-use super::negotiate::MESSAGE_BYTES;
+use super::negotiate::{MESSAGE_BYTES, WRITE_MESSAGE_BYTES};
 use super::wire::Request;
 
 /// How many worker threads still serve. None does once the connection has ended.
@@ -70,7 +70,10 @@ impl Workers {
 
 /// A worker: takes requests until the connection ends.
 fn serve(device: &Arc<Device>, files: &Files) {
-    let mut buffer = vec![0; MESSAGE_BYTES];
+    if files.takes_writes() {
+        hs_linux::flush_for_kernel();
+    }
+    let mut buffer = vec![0; if files.takes_writes() { WRITE_MESSAGE_BYTES } else { MESSAGE_BYTES }];
     loop {
         let len = match device.receive(&mut buffer) {
             Ok(len) => len,

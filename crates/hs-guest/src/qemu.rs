@@ -204,8 +204,10 @@ pub struct Qemu {
     pub program: PathBuf,
     /// What it begins with.
     pub begin: Begin,
-    /// The disk that it boots from and never writes to: one file system, without partitions.
+    /// The disk that it boots from: one file system, without partitions.
     pub drive: Drive,
+    /// What it writes goes to the disk. Otherwise the disk never changes.
+    pub keeps: bool,
     /// How the guest sees that.
     pub bus: Bus,
     /// What executes it.
@@ -327,6 +329,8 @@ impl Qemu {
         // Nothing can be written to a disc; what is written to another disk goes to scratch.
         let mut drive = OsString::from(match self.bus {
             Bus::Cd => "if=none,id=disk,format=raw,media=cdrom,readonly=on,",
+            // A flush of the guest is one of the disk.
+            _ if self.keeps => "if=none,id=disk,format=raw,cache=writeback,discard=unmap,",
             Bus::Virtio | Bus::Nvme | Bus::Usb => "if=none,id=disk,format=raw,snapshot=on,",
         });
         drive.push(self.drive.words("file."));
@@ -458,6 +462,7 @@ mod tests {
             program: "/usr/bin/qemu-system-x86_64".into(),
             begin: Begin::Kernel { kernel: "/boot/vmlinuz".into(), initrd: None },
             drive: Drive::Nbd { socket: "/mnt/a,b/socket".into(), export: "disk".into() },
+            keeps: false,
             bus: Bus::Virtio,
             accelerator: Accelerator::Tcg,
             scratch: "/mnt/scratch".into(),

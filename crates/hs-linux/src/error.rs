@@ -70,6 +70,14 @@ pub enum LinuxError {
         /// What the kernel said.
         source: io::Error,
     },
+    /// The file system cannot be written to.
+    #[error(
+        "{file_system} is a file system that cannot be written to: use an image of an ext4 to keep changes"
+    )]
+    NotWritable {
+        /// The file system.
+        file_system: FileSystem,
+    },
     /// An option whose value cannot work.
     #[error("{option} cannot be {value}: {needed}")]
     Option {

@@ -1,4 +1,4 @@
-//! The file system in a disk: recognised by its magic, mounted read-only.
+//! The file system in a disk: recognised by its magic, and mounted.
 
 use std::fmt;
 use std::fs::File;
@@ -95,7 +95,7 @@ impl fmt::Display for FileSystem {
     }
 }
 
-/// How a file system is mounted; always read-only.
+/// How a file system is mounted: read-only, if nothing else is said.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct FsMountOptions {
     /// ext4: how many blocks of inode tables are read ahead (a power of two, or 0; the kernel's own
@@ -107,6 +107,8 @@ pub struct FsMountOptions {
     pub allow_devices: bool,
     /// What becomes of a journal.
     pub journal: JournalUse,
+    /// For writing. A journal is replayed, and discards are passed on.
+    pub writes: bool,
 }
 
 /// What becomes of a journal when its file system is mounted.
@@ -142,7 +144,11 @@ impl FsMount {
         options: FsMountOptions,
     ) -> Result<Self, LinuxError> {
         let target = mounts::check_mount_point(target)?;
-        let mut flags = MountFlags::RDONLY;
+        if options.writes && !matches!(file_system, FileSystem::Ext4 | FileSystem::Xfs | FileSystem::Btrfs) {
+            return Err(LinuxError::NotWritable { file_system });
+        }
+        let mut flags = MountFlags::empty();
+        flags.set(MountFlags::RDONLY, !options.writes);
         flags.set(MountFlags::NOSUID, !options.allow_suid);
         flags.set(MountFlags::NODEV, !options.allow_devices);
         let data = std::ffi::CString::new(mount_data(file_system, options)).ok();
@@ -164,6 +170,13 @@ impl FsMount {
             },
         })?;
         Ok(Self { target, mounted: true })
+    }
+
+    /// Makes the file system in `disk`, a file that takes writes, ready to be mounted for writing.
+    pub fn make_ready(disk: &Path, file_system: FileSystem) {
+        if file_system == FileSystem::Ext4 {
+            crate::ext4_tools::make_ready(disk);
+        }
     }
 
     /// Takes over what a server that died had mounted at `target`, an absolute path without links.
@@ -207,6 +220,9 @@ impl Drop for FsMount {
 /// The driver's own options.
 fn mount_data(file_system: FileSystem, options: FsMountOptions) -> String {
     let mut data = String::from(match (file_system, options.journal) {
+        (FileSystem::Ext4, _) if options.writes => "discard,errors=remount-ro",
+        (FileSystem::Xfs, _) if options.writes => "discard,nouuid",
+        (FileSystem::Btrfs, _) if options.writes => "discard=async",
         (FileSystem::Ext4, JournalUse::Clean | JournalUse::Ignore) => "noload",
         (FileSystem::Xfs, JournalUse::Clean | JournalUse::Replay) => "nouuid",
         (FileSystem::Xfs, JournalUse::Ignore) => "norecovery,nouuid",

@@ -20,6 +20,7 @@ use super::protocol::{End, Event, ExportInfo, Protocol, Request};
 use super::room::OWN_BYTES;
 use super::server::NbdOptions;
 use super::wire::Reply;
+use super::writing::Writing;
 
 /// Longer reads are answered in parts, cut at multiples of this: what a connection may always hold.
 const PART_BYTES: u64 = OWN_BYTES;
@@ -83,6 +84,8 @@ pub(super) struct Connection {
     began: Instant,
     /// A read of which parts have not been handed to the reader yet.
     reading: Option<Unread>,
+    /// A write of which parts have not come yet.
+    writing: Option<Arc<Writing>>,
     caching: VecDeque<CacheJob>,
     /// The caching part that is under way.
     cached: Arc<CacheLane>,
@@ -148,6 +151,7 @@ impl Connection {
             share: None,
             began: Instant::now(),
             reading: None,
+            writing: None,
             caching: VecDeque::new(),
             cached: Arc::default(),
             ending: None,
@@ -199,6 +203,7 @@ impl Connection {
     }
 
     fn end(&mut self, why: Why) {
+        self.writing = None;
         self.ending.get_or_insert_with(|| (why, Instant::now() + self.options.end_patience));
     }
 
@@ -276,10 +281,36 @@ impl Connection {
                 self.caching.push_back(CacheJob { reply, next: offset, end });
                 self.cache_on();
             }
+            Event::Write { request, offset, bytes, lasting } => self.write(request, offset, bytes, lasting),
+            Event::Zero { request, zeroing, lasting } => {
+                let range = ByteRange::new(request.offset, request.len.into());
+                let part = Writing::whole(&self.outgoing, request.reply);
+                let requester = Requester::waiting(self.client);
+                let answer = move |result| part.answer(result);
+                self.exports[self.export].disk.zero(requester, range, zeroing, lasting, answer);
+            }
+            Event::Flush(reply) => {
+                let part = Writing::whole(&self.outgoing, reply);
+                self.exports[self.export].disk.flush(move |result| part.answer(result));
+            }
             Event::Ended(End::Done) => self.end(Why::Said(End::Done)),
             Event::Ended(end) => return Err(Why::Said(end)),
         }
         Ok(())
+    }
+
+    /// Hands a part of a write to the disk.
+    fn write(&mut self, request: Request, offset: u64, bytes: Vec<u8>, lasting: bool) {
+        let len = bytes.len() as u32;
+        let is_last = offset + u64::from(len) == request.offset + u64::from(request.len);
+        let writing = self.writing.take().unwrap_or_else(|| Writing::new(&self.outgoing, request.reply));
+        let part = writing.part(len, is_last);
+        if !is_last {
+            self.writing = Some(writing);
+        }
+        let requester = Requester::waiting(self.client);
+        let answer = move |result| part.answer(result);
+        self.exports[self.export].disk.write(requester, offset, bytes, lasting, answer);
     }
 
     /// The index may have to be read for this, which holds this connection alone.

@@ -23,9 +23,10 @@ mod room;
 mod server;
 mod tls;
 mod wire;
+mod writing;
 
 pub use address::{BadAddress, NbdAddress, NbdListeners};
-pub use export::{Export, ExportedDisk};
+pub use export::{Export, ExportedDisk, KeptImage};
 pub use protocol::End;
 pub use server::{NbdOptions, NbdServer, NbdStats};
 pub use tls::NbdTls;

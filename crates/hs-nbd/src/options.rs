@@ -88,14 +88,15 @@ impl Negotiation {
 
     fn session(&self, exports: &[ExportInfo], export: usize) -> Session {
         let allocation = self.allocation_of == Some(export);
-        Session { export, bytes: exports[export].bytes, structured: self.structured, allocation }
+        let ExportInfo { bytes, writable, .. } = exports[export];
+        Session { export, bytes, writable, structured: self.structured, allocation }
     }
 
     /// The option of old: its answer has no header.
     fn by_name(&self, exports: &[ExportInfo], name: &[u8]) -> Answered {
         let Some(export) = find(exports, name) else { return Answered::Hang(End::NoSuchExport) };
         let mut bytes = exports[export].bytes.to_be_bytes().to_vec();
-        bytes.extend(transmission::flags(self.structured).to_be_bytes());
+        bytes.extend(transmission::flags(self.structured, exports[export].writable).to_be_bytes());
         if !self.no_zeroes {
             bytes.extend([0; 124]);
         }
@@ -112,7 +113,7 @@ impl Negotiation {
             let told = [&kind.to_be_bytes(), value].concat();
             said.extend(reply(number, option_reply::INFO, &told));
         };
-        let flags = transmission::flags(self.structured);
+        let flags = transmission::flags(self.structured, shown.writable);
         tell(info::EXPORT, &[&shown.bytes.to_be_bytes()[..], &flags.to_be_bytes()].concat());
         // Each once, however often it was asked for.
         if asked.wants(info::NAME) {

@@ -243,6 +243,11 @@ impl Outgoing {
         self.send(&mut self.state.lock(), bytes, &[], hold);
     }
 
+    /// What was held for a request is not needed any more.
+    pub(super) fn release(&self, hold: Hold) {
+        self.released(&mut self.state.lock(), hold);
+    }
+
     /// From here on everything is sent and received under TLS.
     pub(super) fn secure(&self, session: TlsSession) {
         self.state.lock().tls = Some(Box::new(session));

@@ -17,6 +17,10 @@ use super::wire::{self, Reply, command, errno};
 pub const MAX_READ_BYTES: u32 = 32 << 20;
 /// The longest option that is looked at: a name of 4096 bytes and several contexts as long.
 pub(super) const MAX_OPTION_BYTES: u32 = 32 << 10;
+/// The longest write.
+pub const MAX_WRITE_BYTES: u32 = MAX_READ_BYTES;
+/// Bytes of a write that are given at a time: what one connection holds of it.
+pub const WRITE_PART_BYTES: u32 = 512 << 10;
 /// The longest answer in one chunk, where a client insists on that.
 pub const MAX_UNCUT_BYTES: u32 = 1 << 20;
 
@@ -29,6 +33,8 @@ pub struct ExportInfo {
     pub description: String,
     /// Size of the disk.
     pub bytes: u64,
+    /// Whether it takes writes.
+    pub writable: bool,
 }
 
 /// What a conversation has to do with TLS.
@@ -82,8 +88,41 @@ pub enum Event {
     },
     /// These bytes will be read soon.
     Cache(Request),
+    /// Write these bytes, which are a part of what the request brings; the parts follow one another.
+    Write {
+        /// The whole range, and the handle of the reply.
+        request: Request,
+        /// Where this part goes.
+        offset: u64,
+        /// What is written there.
+        bytes: Vec<u8>,
+        /// The reply waits until it is on the medium.
+        lasting: bool,
+    },
+    /// Make the range zero.
+    Zero {
+        /// The range and the handle of the reply.
+        request: Request,
+        /// How.
+        zeroing: Zeroing,
+        /// The reply waits until it is on the medium.
+        lasting: bool,
+    },
+    /// Answer when all that was answered before is on the medium.
+    Flush(Reply),
     /// The client sends nothing more, or is not listened to any more.
     Ended(End),
+}
+
+/// How a range becomes zero.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Zeroing {
+    /// What it held is not needed any more.
+    Trim,
+    /// It reads as zeros, and may be a hole.
+    Holes,
+    /// It reads as zeros, and is no hole.
+    Zeros,
 }
 
 /// How a conversation ended.
@@ -137,6 +176,7 @@ enum Phase {
 pub(super) struct Session {
     pub(super) export: usize,
     pub(super) bytes: u64,
+    pub(super) writable: bool,
     pub(super) structured: bool,
     /// `base:allocation` was negotiated.
     pub(super) allocation: bool,
@@ -149,13 +189,33 @@ pub struct Protocol {
     security: Security,
     phase: Phase,
     input: Input,
+    /// A write whose bytes have not all come.
+    writing: Option<Writing>,
+}
+
+/// A write that comes.
+#[derive(Clone, Copy, Debug)]
+struct Writing {
+    request: Request,
+    lasting: bool,
+    /// Where its next part goes.
+    next: u64,
+}
+
+impl Writing {
+    /// Parts end at multiples of their size, so that all but the first and the last are whole blocks.
+    fn part_bytes(&self) -> u32 {
+        let end = self.request.offset + u64::from(self.request.len);
+        let boundary = (self.next / u64::from(WRITE_PART_BYTES) + 1) * u64::from(WRITE_PART_BYTES);
+        (boundary.min(end) - self.next) as u32
+    }
 }
 
 impl Protocol {
     /// A conversation that has not begun, about these exports; there is at least one.
     #[must_use]
     pub fn new(exports: Arc<[ExportInfo]>, security: Security) -> Self {
-        Self { exports, security, phase: Phase::Greeting, input: Input::default() }
+        Self { exports, security, phase: Phase::Greeting, input: Input::default(), writing: None }
     }
 
     /// Takes bytes that the client sent.
@@ -175,7 +235,7 @@ impl Protocol {
                 Phase::StartingTls(_) => Some(self.start_tls()),
                 Phase::Requests(session) => {
                     let session = *session;
-                    Some(self.next_request(session)?)
+                    self.next_request(session)?
                 }
                 Phase::Ended => {
                     return std::mem::take(&mut self.input.aborted).then_some(Event::Ended(End::Done));
@@ -259,16 +319,27 @@ impl Protocol {
         Event::StartTls
     }
 
-    fn next_request(&mut self, session: Session) -> Option<Event> {
+    fn next_request(&mut self, session: Session) -> Option<Option<Event>> {
         if let Some(export) = self.input.opened.take() {
-            return Some(Event::Opened(export));
+            return Some(Some(Event::Opened(export)));
+        }
+        if let Some(writing) = &mut self.writing {
+            let part = writing.part_bytes();
+            let bytes = self.input.piece(part as usize)?.to_vec();
+            self.input.take(part as usize);
+            let Writing { request, lasting, next } = *writing;
+            writing.next += u64::from(part);
+            if writing.next == request.offset + u64::from(request.len) {
+                self.writing = None;
+            }
+            return Some(Some(Event::Write { request, offset: next, bytes, lasting }));
         }
         Some(match Header::parse(self.input.peek()?) {
             Ok(header) => {
                 self.input.take(28);
                 self.request(session, &header)
             }
-            Err(end) => self.end(end),
+            Err(end) => Some(self.end(end)),
         })
     }
 
@@ -284,19 +355,42 @@ impl Protocol {
         Event::Ended(end)
     }
 
-    fn request(&mut self, session: Session, header: &Header) -> Event {
+    /// A request that writes and can be done.
+    fn write(&mut self, request: Request, header: &Header) -> Option<Event> {
+        let lasting = header.flags & command::FLAG_FUA != 0;
+        let zero = |zeroing| Some(Event::Zero { request, zeroing, lasting });
+        match header.command {
+            command::FLUSH => Some(Event::Flush(request.reply)),
+            _ if header.len == 0 => Some(Event::Send(request.reply.done())),
+            command::WRITE => {
+                self.writing = Some(Writing { request, lasting, next: request.offset });
+                None
+            }
+            command::TRIM => zero(Zeroing::Trim),
+            _ if header.flags & command::FLAG_NO_HOLE != 0 => zero(Zeroing::Zeros),
+            _ => zero(Zeroing::Holes),
+        }
+    }
+
+    fn request(&mut self, session: Session, header: &Header) -> Option<Event> {
         let reply = Reply { cookie: header.cookie, structured: session.structured };
         let request = Request { reply, offset: header.offset, len: header.len };
         let refuse = |errno| Event::Send(reply.error(errno));
         let flags = header.flags;
         let fits = header.offset.checked_add(u64::from(header.len)).is_some_and(|end| end <= session.bytes);
-        match header.command {
+        Some(match header.command {
             command::DISC => self.end(End::Done),
-            command::WRITE => {
-                self.input.skip(u64::from(header.len));
-                refuse(errno::EPERM)
+            command::WRITE | command::TRIM | command::WRITE_ZEROES | command::FLUSH => {
+                match write_error(session, header, fits) {
+                    Some(errno) => {
+                        if header.command == command::WRITE {
+                            self.input.skip(u64::from(header.len));
+                        }
+                        refuse(errno)
+                    }
+                    None => return self.write(request, header),
+                }
             }
-            command::TRIM | command::WRITE_ZEROES => refuse(errno::EPERM),
             command::READ => {
                 let uncut = flags & command::FLAG_DF != 0;
                 let known = flags & !command::FLAG_DF == 0 && (!uncut || session.structured);
@@ -312,7 +406,7 @@ impl Protocol {
             }
             command::BLOCK_STATUS => {
                 if flags & !command::FLAG_REQ_ONE != 0 || !session.allocation || !fits || header.len == 0 {
-                    return refuse(errno::EINVAL);
+                    return Some(refuse(errno::EINVAL));
                 }
                 Event::Allocation { request, one: flags & command::FLAG_REQ_ONE != 0 }
             }
@@ -324,8 +418,26 @@ impl Protocol {
                 }
             }
             _ => refuse(errno::EINVAL),
-        }
+        })
     }
+}
+
+/// Why a request that writes is refused.
+fn write_error(session: Session, header: &Header, fits: bool) -> Option<u32> {
+    let known = match header.command {
+        command::WRITE | command::TRIM => command::FLAG_FUA,
+        command::WRITE_ZEROES => command::FLAG_FUA | command::FLAG_NO_HOLE | command::FLAG_FAST_ZERO,
+        _ => 0,
+    };
+    if !session.writable {
+        return (header.command != command::FLUSH).then_some(errno::EPERM).or(Some(errno::EINVAL));
+    }
+    let is_flush = header.command == command::FLUSH;
+    let too_long = header.command == command::WRITE && header.len > MAX_WRITE_BYTES;
+    if header.flags & !known != 0 || too_long || is_flush && (header.offset, header.len) != (0, 0) {
+        return Some(errno::EINVAL);
+    }
+    (!fits).then_some(errno::ENOSPC)
 }
 
 struct Header {
@@ -395,6 +507,11 @@ impl Input {
 
     fn peek<const N: usize>(&self) -> Option<&[u8; N]> {
         self.bytes[self.from..].first_chunk()
+    }
+
+    /// So many bytes, when they are there.
+    fn piece(&self, count: usize) -> Option<&[u8]> {
+        self.bytes.get(self.from..self.from + count)
     }
 
     fn take(&mut self, count: usize) {

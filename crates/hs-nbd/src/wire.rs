@@ -56,14 +56,21 @@ pub(super) mod info {
 pub(super) mod transmission {
     const HAS_FLAGS: u16 = 1;
     const READ_ONLY: u16 = 1 << 1;
+    const SEND_FLUSH: u16 = 1 << 2;
+    const SEND_FUA: u16 = 1 << 3;
+    const SEND_TRIM: u16 = 1 << 5;
+    const SEND_WRITE_ZEROES: u16 = 1 << 6;
     const SEND_DF: u16 = 1 << 7;
     const CAN_MULTI_CONN: u16 = 1 << 8;
     const SEND_CACHE: u16 = 1 << 10;
+    const SEND_FAST_ZERO: u16 = 1 << 11;
 
-    /// All exports are the same; `NBD_FLAG_SEND_DF` only goes with structured replies.
-    pub(crate) const fn flags(structured: bool) -> u16 {
+    /// `NBD_FLAG_SEND_DF` only goes with structured replies. `NBD_FLAG_CAN_MULTI_CONN` is true of a writable
+    /// export too: all connections share one disk, and a flush is about what all of them have written.
+    pub(crate) const fn flags(structured: bool, writable: bool) -> u16 {
         let df = if structured { SEND_DF } else { 0 };
-        HAS_FLAGS | READ_ONLY | CAN_MULTI_CONN | SEND_CACHE | df
+        let writes = SEND_FLUSH | SEND_FUA | SEND_TRIM | SEND_WRITE_ZEROES | SEND_FAST_ZERO;
+        HAS_FLAGS | CAN_MULTI_CONN | SEND_CACHE | df | if writable { writes } else { READ_ONLY }
     }
 }
 
@@ -72,14 +79,21 @@ pub(super) mod command {
     pub(crate) const READ: u16 = 0;
     pub(crate) const WRITE: u16 = 1;
     pub(crate) const DISC: u16 = 2;
+    pub(crate) const FLUSH: u16 = 3;
     pub(crate) const TRIM: u16 = 4;
     pub(crate) const CACHE: u16 = 5;
     pub(crate) const WRITE_ZEROES: u16 = 6;
     pub(crate) const BLOCK_STATUS: u16 = 7;
+    /// It is answered when it is on the medium.
+    pub(crate) const FLAG_FUA: u16 = 1;
+    /// The range is not to become a hole.
+    pub(crate) const FLAG_NO_HOLE: u16 = 1 << 1;
     /// The answer is to be one chunk.
     pub(crate) const FLAG_DF: u16 = 1 << 2;
     /// Block status of one extent.
     pub(crate) const FLAG_REQ_ONE: u16 = 1 << 3;
+    /// Zeros are not to be written if that takes as long as writing data.
+    pub(crate) const FLAG_FAST_ZERO: u16 = 1 << 4;
 }
 
 /// Kinds of chunks of a structured reply.
@@ -100,6 +114,8 @@ pub mod errno {
     pub const EIO: u32 = 5;
     /// The request makes no sense.
     pub const EINVAL: u32 = 22;
+    /// There is no space for a write, or it lies beyond the end of the disk.
+    pub const ENOSPC: u32 = 28;
     /// The answer does not fit into one chunk.
     pub const EOVERFLOW: u32 = 75;
     /// The server is about to end.

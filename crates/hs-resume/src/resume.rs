@@ -325,7 +325,7 @@ impl OpenDisk {
         let mode = if spec.prefetches { Prefetching::Hold } else { Prefetching::Off };
         let config = start::config(&source, mode, Some(spec.limits), &spec.medium)?;
         let (store, config) = (Arc::clone(&on_medium.store), on_medium.config(&config));
-        let shown = NbdDisk::start(store, folder, &config, spec.disk_watch.clone())
+        let shown = NbdDisk::start(store, folder, &config, spec.disk_watch.clone(), None)
             .with_context(|| format!("the disk of the guest, {}", source.display()))?;
         Ok(Self { source, on_medium, shown })
     }

@@ -67,6 +67,8 @@ pub struct MountFsOptions {
     pub partition: Option<Arc<str>>,
     /// Mount a file system whose journal was not replayed, as it was before those changes.
     pub ignore_journal: bool,
+    /// Mount it for writing: the disk file takes writes.
+    pub writes: bool,
 }
 
 impl Default for MountFsOptions {
@@ -82,6 +84,7 @@ impl Default for MountFsOptions {
             trusted: false,
             partition: None,
             ignore_journal: false,
+            writes: false,
         }
     }
 }
@@ -152,6 +155,9 @@ impl MountedFs {
             (false, true) => JournalUse::Ignore,
             (false, false) => JournalUse::Clean,
         };
+        if options.writes {
+            return Self::mount_from_loop(volume, JournalUse::Replay, shown, target, options);
+        }
         let mounted = Self::mount_from_loop(volume, journal, shown, target, options);
         let (mounted, is_replayed) = match mounted {
             // Not every log could be examined; the kernel has now done it.
@@ -178,12 +184,15 @@ impl MountedFs {
         target: &Path,
         options: &MountFsOptions,
     ) -> Result<Self, LinuxError> {
-        let replays = journal == JournalUse::Replay;
+        let replays = journal == JournalUse::Replay && !options.writes;
         let file = if replays { shown.writable_file()? } else { shown.file() };
+        if options.writes {
+            FsMount::make_ready(&file, volume.file_system);
+        }
         let loop_options = LoopOptions {
             // What is replayed lies in memory already.
             direct_io: options.direct_io || replays,
-            read_only: !replays,
+            read_only: !replays && !options.writes,
             sector_bytes: volume.sector_bytes,
             part: volume.is_partition.then_some(volume.range),
         };
@@ -194,6 +203,7 @@ impl MountedFs {
             allow_suid: options.trusted,
             allow_devices: options.trusted,
             journal,
+            writes: options.writes,
         };
         let mount = FsMount::mount(device.path(), volume.file_system, target, mount_options)
             .map_err(|error| volume.explain(error))?;

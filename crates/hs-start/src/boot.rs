@@ -38,6 +38,7 @@ use hs_guest::first_program::FirstProgram;
 use hs_guest::qemu::Drive;
 use hs_guest::uml::{self, Uml};
 use hs_guest::{Guest, GuestError, Launch, jail, network, uml_trial};
+use hs_keep::{KeepFile, OpenedAs};
 use hs_linux::fsmount::FileSystem;
 use hs_serve::FileAccess;
 use hs_serve::{ServeConfig, ServedDisk};
@@ -180,6 +181,8 @@ pub struct BootSpec {
     pub memory: ByteSize,
     /// Memory for what it writes.
     pub scratch: ByteSize,
+    /// The file that keeps what it writes.
+    pub keep: Option<PathBuf>,
     /// Its first program, when not the usual one.
     pub init: Option<String>,
     /// Further words for its kernel.
@@ -329,18 +332,18 @@ pub fn boot(spec: &BootSpec) -> anyhow::Result<Booted> {
         drop(looking);
         // From here on nothing may wait for the medium, the guest included.
         guest.kill();
+        let kept = served.close_kept();
         let ending = Deadline::unhurried(served.abort().into_iter().collect());
         served.close();
         guest.end();
         drop(ending);
-        if let (Some(watching), Some(log)) = (watching, &spec.processes) {
-            watching.end(log);
-        }
+        spec.processes.iter().zip(watching).for_each(|(log, watching)| watching.end(log));
         let (ready, ended, saved, recorded) = went
             .map_err(|error| explain(&error, lost.clone().or_else(|| on_medium.trouble()), &guest, &log))?;
         if let (Some(save), Some(parts), Some(disk)) = (&spec.save, saved, served.image()) {
             save.save(&parts, disk.image())?;
         }
+        kept?;
         (summary.wall_s, summary.peak_rss_bytes) = (began.elapsed().as_secs_f64(), peak_rss_bytes());
         let medium = medium_reads.map(|reads| reads.of_start(spec, began, &summary.stages, ended));
         summary.medium_files = medium.as_ref().map(MediumStart::by_stage_and_file).unwrap_or_default();
@@ -476,7 +479,12 @@ impl ShownDisk {
             jail::user().id.map_or_else(FileAccess::default, |id| FileAccess::default().owned_by(id, id));
         Ok(match (&spec.disk, &spec.vmm) {
             (BootDisk::Image(_, config), Vmm::Qemu(_)) if !spec.warm => {
-                Self::Nbd(Box::new(NbdDisk::start(store, folder, &on_medium.config(config), watch)?))
+                let keep = spec
+                    .keep
+                    .as_deref()
+                    .map(|path| KeepFile::open(path, OpenedAs::Keeping, KeepFile::PATIENCE));
+                let config = on_medium.config(config);
+                Self::Nbd(Box::new(NbdDisk::start(store, folder, &config, watch, keep.transpose()?)?))
             }
             (BootDisk::Image(_, config), _) => {
                 let config = ServeConfig { access, ..on_medium.config(config) };
@@ -513,6 +521,17 @@ impl ShownDisk {
             Self::Image(served) => served.session().abort(),
             Self::Raw(served) => served.session().abort(),
             Self::Nbd(_) => None,
+        }
+    }
+
+    /// What the guest has written comes to the medium, where it lasts. The guest has ended.
+    fn close_kept(&self) -> anyhow::Result<()> {
+        let Self::Nbd(nbd) = self else { return Ok(()) };
+        match nbd.kept().map(|kept| (kept, kept.close())) {
+            Some((kept, Err(_))) => {
+                bail!("{}: what was written last may not last: see the lines above", kept.path().display())
+            }
+            _ => Ok(()),
         }
     }
 

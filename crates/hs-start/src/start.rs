@@ -3,7 +3,7 @@
 use std::cell::OnceCell;
 use std::ffi::OsString;
 use std::io::Write;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
@@ -14,6 +14,7 @@ use hs_engine::queue::QueueConfig;
 use hs_engine::{LateRule, PrefetchRate};
 use hs_fuse::Session;
 use hs_fuse::{ServedFile, ServedImage};
+use hs_keep::{KeepFile, OpenedAs};
 use hs_linux::rootenv::{Child, Confinement, Exit, RootEnv, RootOptions, SpawnOptions, Stream};
 use hs_observe::{Observation, ObservedUsage};
 use hs_serve::FileAccess;
@@ -99,6 +100,8 @@ pub struct Start {
     pub contain: Containment,
     /// Memory for what it writes.
     pub scratch: ByteSize,
+    /// The file that keeps what it writes, but to /tmp and /dev/shm.
+    pub keep: Option<PathBuf>,
     /// Where `headstart status` asks how it is.
     pub status: Option<Arc<StatusSocket>>,
     /// A line of its output that shows that it is ready; without one it is ready when it ends.
@@ -135,7 +138,8 @@ pub struct Started {
 
 /// Everything that a start needs mounted, in the order in which it is taken down.
 struct Mounted {
-    root: RootEnv,
+    /// None when it has been taken down.
+    root: Option<RootEnv>,
     fs: Option<MountedFs>,
     served: ShownDisk,
     learned_windows: Option<u64>,
@@ -146,6 +150,21 @@ struct Mounted {
 }
 
 impl Mounted {
+    /// Where what is written lasts, makes sure of it: everything is unmounted, and all of it on the medium.
+    fn finish(&mut self) -> anyhow::Result<()> {
+        let ShownDisk::Image(served) = &self.served else { return Ok(()) };
+        let Some(kept) = served.kept() else { return Ok(()) };
+        if self.root.take().is_none() {
+            return Ok(());
+        }
+        self.fs = None;
+        served.session().unmount()?;
+        if kept.close().is_err() {
+            bail!("{}: what was written last may not last: see the lines above", kept.path().display());
+        }
+        Ok(())
+    }
+
     /// From here on reads of the medium fail, so that everything else can end.
     fn close(&self) {
         let session = match &self.served {
@@ -168,12 +187,15 @@ impl Mounted {
 
 impl Drop for Mounted {
     fn drop(&mut self) {
-        if self.root.is_full() {
+        if self.root.as_ref().is_some_and(RootEnv::is_full) {
             log::error!(
                 "the command has filled its {} of scratch: its writes fail with \"No space left on device\"; \
                  give a larger --scratch",
                 self.scratch
             );
+        }
+        if let Err(error) = self.finish() {
+            log::error!("{error:#}");
         }
         self.close();
     }
@@ -244,16 +266,18 @@ pub fn start(spec: &Start) -> anyhow::Result<Started> {
 fn start_from(spec: &Start, on_medium: Option<&OnMedium>, disk_bytes: u64) -> anyhow::Result<Started> {
     let began = Instant::now();
     let told = EndRequest::hear();
-    let mounted = mount(spec, on_medium)?;
+    let mut mounted = mount(spec, on_medium)?;
     hear_of(&told, &mounted, on_medium);
     let go_on = || start_in(&mounted, spec, on_medium, disk_bytes, (began, &told));
-    match (&spec.status, &mounted.served, on_medium) {
+    let started = match (&spec.status, &mounted.served, on_medium) {
         (Some(socket), ShownDisk::Image(served), Some(on_medium)) => {
             let subject = subject(spec, served.disk(), on_medium);
             socket.answered_meanwhile(|| subject.json(), go_on)
         }
         _ => go_on(),
-    }
+    };
+    let finished = mounted.finish();
+    started.and_then(|started| finished.map(|()| started))
 }
 
 /// What `headstart status` tells of it.
@@ -286,7 +310,8 @@ fn subject<'a>(spec: &Start, served: &'a ServedDisk, on_medium: &OnMedium) -> Su
 /// Starts the command.
 fn spawn(spec: &Start, mounted: &Mounted) -> anyhow::Result<Child> {
     let piped = spec.ready.is_some() || spec.output != CommandOutput::Stdout;
-    let own = OwnCommand::find(mounted.root.root(), &spec.command, spec.entrypoint.as_ref())?;
+    let root = mounted.root.as_ref().context("the root is taken down already")?;
+    let own = OwnCommand::find(root.root(), &spec.command, spec.entrypoint.as_ref())?;
     let options = SpawnOptions {
         stdout: if piped { Stream::Pipe } else { Stream::Inherit },
         env: Some(environment::of_command(&spec.contain, &own, std::env::vars_os())),
@@ -298,7 +323,7 @@ fn spawn(spec: &Start, mounted: &Mounted) -> anyhow::Result<Child> {
         },
         ..SpawnOptions::default()
     };
-    Ok(mounted.root.spawn(&own.words, options)?)
+    Ok(root.spawn(&own.words, options)?)
 }
 
 /// Makes a start in what is mounted.
@@ -412,6 +437,22 @@ fn hear_of(told: &EndRequest, mounted: &Mounted, on_medium: Option<&OnMedium>) {
     }
 }
 
+/// Shows the disk of an image, with what was written to it.
+fn show(
+    spec: &Start,
+    on_medium: &OnMedium,
+    folder: &Path,
+    config: &ServeConfig,
+    watch: Option<Arc<dyn Watch>>,
+) -> anyhow::Result<ServedImage> {
+    let store = Arc::clone(&on_medium.store);
+    let Some(path) = &spec.keep else { return Ok(ServedImage::start(store, folder, config, watch)?) };
+    let file = KeepFile::open(path, OpenedAs::Keeping, KeepFile::PATIENCE)?;
+    let access = FileAccess { mode: 0o600, ..config.access };
+    let config = ServeConfig { access, ..config.clone() };
+    Ok(ServedImage::start_keeping(store, folder, &config, watch, file)?)
+}
+
 fn mount(spec: &Start, on_medium: Option<&OnMedium>) -> anyhow::Result<Mounted> {
     let mut guard = Guard::start();
     let needed = match &spec.disk {
@@ -425,7 +466,7 @@ fn mount(spec: &Start, on_medium: Option<&OnMedium>) -> anyhow::Result<Mounted> 
             let disk = work.folder("disk")?;
             let watch = spec.watch.clone();
             let config = on_medium.config(config);
-            let served = ServedImage::start(Arc::clone(&on_medium.store), &disk, &config, watch)?;
+            let served = show(spec, on_medium, &disk, &config, watch)?;
             served.session().abort().iter().for_each(|abort| guard.watch(abort));
             learned_windows =
                 spec.learned.as_ref().map(|learned| learned.teach(served.disk(), &spec.command));
@@ -448,6 +489,7 @@ fn mount(spec: &Start, on_medium: Option<&OnMedium>) -> anyhow::Result<Mounted> 
     let options = RootOptions {
         trusted: spec.mount.trusted,
         devices: spec.contain.privileged,
+        writes_below: spec.keep.is_some(),
         scratch_bytes: Some(spec.scratch.0),
     };
     let root = RootEnv::prepare(&lower, &work.folder("root")?, options)?;
@@ -455,6 +497,7 @@ fn mount(spec: &Start, on_medium: Option<&OnMedium>) -> anyhow::Result<Mounted> 
         fs.wait_until_warming_leads();
     }
     let (scratch, deadline) = (spec.scratch, OnceCell::new());
+    let root = Some(root);
     Ok(Mounted { root, fs, served, learned_windows, scratch, _work: work, _guard: guard, deadline })
 }
 

@@ -7,8 +7,9 @@ use super::repository::{File, Repository};
 use super::source::comment_lines;
 
 const DOCUMENT: &str = "docs/FORMAT.md";
-/// The crates that read and write images.
-const CRATES: &[&str] = &["crates/hs-format/", "crates/hs-image/", "crates/hs-build/", "crates/hs-disk/"];
+/// The crates that read and write images and overlays.
+const CRATES: &[&str] =
+    &["crates/hs-format/", "crates/hs-image/", "crates/hs-build/", "crates/hs-disk/", "crates/hs-overlay/"];
 
 pub(super) fn check(repository: &Repository) -> Vec<Violation> {
     let Some(document) = repository.file(DOCUMENT) else { return Vec::new() };

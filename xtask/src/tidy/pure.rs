@@ -10,6 +10,7 @@ pub(crate) const PURE: &[&str] = &[
     "hs-ext4",
     "hs-format",
     "hs-volumes",
+    "hs-overlay",
     "hs-trace",
     "hs-queue",
     "hs-engine",

@@ -11,6 +11,7 @@ use super::emulation::EmulationFlags;
 use super::guest_network::NetworkFlags;
 use super::image::ImageArg;
 use super::insecure::InsecureFlag;
+use super::keep::KeepFlag;
 use super::learn::LearnFlags;
 use super::prefetch::PrefetchLimits;
 use super::qemu::{Accel, Firmware, QemuFlags};
@@ -66,6 +67,8 @@ pub(crate) struct Boot {
     /// Memory for the guest's writes to its disk. They are discarded at the end.
     #[arg(long, value_name = "SIZE", default_value = "1G", help_heading = "Guest", hide_short_help = true)]
     pub scratch: ByteSize,
+    #[command(flatten)]
+    pub keep: KeepFlag,
     /// The guest's kernel. Default: `linux.uml` from PATH for User-mode Linux; for QEMU the kernel and initrd
     /// in the disk's /boot.
     #[arg(long, value_name = "FILE", help_heading = "Guest")]
@@ -110,7 +113,7 @@ pub(crate) struct Boot {
     ///
     /// The snapshot has the guest's memory, with all keys and passwords in it. A guest that is still busy
     /// when it is saved is busy in each resume: let it come to rest by --run-after-ready.
-    #[arg(long, value_name = "FILE", conflicts_with_all = ["warm", "record"])]
+    #[arg(long, value_name = "FILE", conflicts_with_all = ["warm", "record", "keep"])]
     pub snapshot_out: Option<PathBuf>,
     /// Store the whole snapshot. By default pages that the disk has too are not stored again, if the disk is
     /// a file: commands that read such a snapshot need the disk as its --base.

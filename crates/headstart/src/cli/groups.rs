@@ -10,7 +10,7 @@ pub(super) const TEMPLATE: &str = "{before-help}{about-with-newline}\n{usage-hea
 /// Each command is in one group; a test says so.
 const GROUPS: &[(&str, &[&str])] = &[
     ("Make images", &["build", "profile", "optimize", "import", "export", "iso", "inspect", "verify"]),
-    ("Start from images", &["run", "boot", "resume", "mount", "attach", "fill", "detach"]),
+    ("Start from images", &["run", "boot", "resume", "mount", "attach", "fill", "detach", "overlay"]),
     ("Serve and publish", &["serve", "push", "keygen", "sign"]),
     ("Observe", &["report", "status", "top", "cache"]),
     ("Try, measure, get help", &["doctor", "demo", "lab", "completions", "help"]),

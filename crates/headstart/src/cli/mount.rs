@@ -10,6 +10,7 @@ use super::cache::CacheFlags;
 use super::emulation::EmulationFlags;
 use super::image::ImageArg;
 use super::insecure::InsecureFlag;
+use super::keep::KeepFlag;
 use super::live_page::LivePageFlag;
 use super::prefetch::PrefetchFlags;
 use super::serving::Serving;
@@ -22,11 +23,13 @@ pub(crate) struct Mount {
     pub image: ImageArg,
     /// An empty directory. disk.img appears in it.
     pub dir: PathBuf,
-    /// Also mount the disk's file system here: read-only, nosuid, nodev.
+    /// Also mount the disk's file system here: nosuid, nodev, and read-only without --keep.
     #[arg(long, value_name = "DIR2")]
     pub fs: Option<PathBuf>,
     #[command(flatten)]
     pub volume: VolumeFlags,
+    #[command(flatten)]
+    pub keep: KeepFlag,
     /// Stay in the foreground until umount, Ctrl-C or SIGTERM.
     #[arg(short, long)]
     pub foreground: bool,

@@ -11,6 +11,7 @@ use super::cache::CacheFlags;
 use super::emulation::EmulationFlags;
 use super::http::HttpFlags;
 use super::image::RemoteFlags;
+use super::keep::KeepFlag;
 use super::live_page::LivePageFlag;
 use super::prefetch::PrefetchLimits;
 use super::serving::Serving;
@@ -34,6 +35,8 @@ pub(crate) struct Serve {
     /// Firecracker's handshake. One image; a snapshot's memory is the beginning of its disk.
     #[arg(long, value_name = "SOCKET", help_heading = "Listen (at least one)", hide_short_help = true)]
     pub uffd: Option<PathBuf>,
+    #[command(flatten)]
+    pub keep: KeepFlag,
     #[command(flatten)]
     pub http: HttpFlags,
     #[command(flatten)]

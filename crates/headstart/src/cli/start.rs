@@ -12,6 +12,7 @@ use super::contain::ContainFlags;
 use super::emulation::EmulationFlags;
 use super::image::ImageArg;
 use super::insecure::InsecureFlag;
+use super::keep::KeepFlag;
 use super::learn::LearnFlags;
 use super::prefetch::PrefetchFlags;
 use super::seconds;
@@ -104,9 +105,11 @@ pub(crate) struct Run {
     #[command(flatten)]
     pub cache: CacheFlags,
     #[command(flatten)]
+    pub keep: KeepFlag,
+    #[command(flatten)]
     pub learn: LearnFlags,
     /// The file is a plain disk (raw ext4, squashfs, erofs), not an image: mount it directly.
-    #[arg(long = "raw", alias = "foreign", hide_short_help = true, conflicts_with = "learn")]
+    #[arg(long = "raw", alias = "foreign", hide_short_help = true, conflicts_with_all = ["learn", "keep"])]
     pub foreign: bool,
     /// Observe by kernel tracing which prefetched bytes were used, late or unused.
     #[arg(long, hide_short_help = true)]

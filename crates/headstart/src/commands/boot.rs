@@ -147,6 +147,9 @@ pub(crate) fn spec(args: &Boot, is_recorded: bool) -> anyhow::Result<BootSpec> {
     if let Some(file_system) = file_system {
         vmm.check_boots(file_system, &disk)?;
     }
+    if args.keep.keep.is_some() && (!is_image || args.warm || !matches!(vmm, boot::Vmm::Qemu(_))) {
+        bail!("--keep is for guests of --vmm qemu that boot from an image, without --warm");
+    }
     let save = saver(args, &disk, is_image, &vmm)?;
     let disk = if is_image {
         let mode = match vmm {
@@ -179,6 +182,7 @@ pub(crate) fn spec(args: &Boot, is_recorded: bool) -> anyhow::Result<BootSpec> {
         vmm,
         memory: args.memory,
         scratch: args.scratch,
+        keep: args.keep.keep.as_deref().map(std::path::absolute).transpose()?,
         init: args.init.clone(),
         append: args.append.clone(),
         guest_read_ahead: args.guest_read_ahead,

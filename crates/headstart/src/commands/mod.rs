@@ -15,6 +15,7 @@ pub(crate) mod iso;
 pub(crate) mod lab;
 pub(crate) mod mount;
 pub(crate) mod optimize;
+pub(crate) mod overlay;
 pub(crate) mod profile;
 pub(crate) mod push;
 pub(crate) mod resume;

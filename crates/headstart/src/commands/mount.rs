@@ -20,6 +20,7 @@ pub(crate) fn run(args: &Mount, arguments: &[OsString], quiet: bool) -> anyhow::
         fs: args.fs.clone(),
         partition: args.volume.partition.as_deref().map(Into::into),
         ignore_journal: args.volume.ignore_journal,
+        keep: args.keep.keep.as_deref().map(std::path::absolute).transpose()?,
         foreground: args.foreground,
         prefetch: args.prefetch.prefetch,
         limits: *args.prefetch.limits,

@@ -80,6 +80,7 @@ pub(crate) fn record(args: &Profile, output: CommandOutput) -> anyhow::Result<(h
         entrypoint: args.start.entrypoint.clone(),
         contain: args.start.contain.value(),
         scratch: args.start.scratch,
+        keep: None,
         status: None,
         ready: args.start.ready.clone(),
         ready_timeout: args.start.ready_timeout,

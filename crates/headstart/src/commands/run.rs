@@ -34,6 +34,12 @@ pub(crate) fn spec(args: &Run) -> anyhow::Result<Start> {
             "without root caches are not warmed: prefetched blocks wait in memory, as with --prefetch hold"
         );
     }
+    if args.keep.keep.is_some() && mount.driver == FsDriver::Fuse2fs {
+        bail!(
+            "--keep needs root here, for the kernel's driver writes: run with sudo, or use `headstart boot`, or \
+             `headstart serve --nbd`, which keep changes without root"
+        );
+    }
     let disk = if args.foreign {
         let path = args.image.file().context("a foreign disk is a file of this machine")?;
         Disk::Foreign { path: path.to_owned() }
@@ -57,6 +63,7 @@ pub(crate) fn spec(args: &Run) -> anyhow::Result<Start> {
             // Pushed blocks lie in the page cache of disk.img, which direct I/O bypasses.
             direct_io: mode != PrefetchMode::Push && !args.foreign,
             warm: mode == PrefetchMode::Warm,
+            writes: args.keep.keep.is_some(),
             // The neighbours of a recorded inode were not recorded: reading them ahead costs a miss each.
             inode_readahead_blocks: (mode != PrefetchMode::Off && !args.foreign).then_some(1),
             ..mount
@@ -65,6 +72,7 @@ pub(crate) fn spec(args: &Run) -> anyhow::Result<Start> {
         entrypoint: args.start.entrypoint.clone(),
         contain: args.start.contain.value(),
         scratch: args.start.scratch,
+        keep: args.keep.keep.as_deref().map(std::path::absolute).transpose()?,
         status: None,
         ready: args.start.ready.clone(),
         ready_timeout: args.start.ready_timeout,

@@ -11,6 +11,7 @@ pub(crate) fn run(args: &Serve, arguments: &[OsString], quiet: bool) -> anyhow::
     let serve = serve::Serve {
         images: args.images.clone(),
         remote: args.remote.value(),
+        keep: args.keep.keep.clone(),
         nbd: args.nbd.clone(),
         uffd: args.uffd.clone(),
         http: args.http.http.clone(),

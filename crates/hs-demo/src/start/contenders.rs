@@ -212,6 +212,7 @@ mod tests {
             entrypoint: None,
             contain: Containment::default(),
             scratch: ByteSize(0),
+            keep: None,
             status: None,
             ready: None,
             ready_timeout: Duration::ZERO,

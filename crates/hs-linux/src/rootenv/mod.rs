@@ -121,6 +121,8 @@ pub struct RootOptions {
     pub trusted: bool,
     /// Device nodes that are made in `/dev` can be opened.
     pub devices: bool,
+    /// What is written goes to the file system below, which is mounted for writing, and not to memory.
+    pub writes_below: bool,
     /// Memory for all that is written; the kernel's limit, half of the memory, when not given.
     pub scratch_bytes: Option<u64>,
 }
@@ -163,6 +165,16 @@ impl RootEnv {
             fs::set_permissions(directory, everyone).map_err(io("set up", directory))?;
         }
         // The overlay's own root directory takes over the permissions of the upper one.
+        if options.writes_below {
+            rustix::mount::mount_bind(&lower, &env.root).map_err(|errno| LinuxError::Mount {
+                what: "the root".into(),
+                target: env.root.clone(),
+                source: errno.into(),
+                said: String::new(),
+            })?;
+            env.furnish(options)?;
+            return Ok(env);
+        }
         let permissions = fs::metadata(&lower).map_err(io("look at", &lower))?.permissions();
         fs::set_permissions(&upper, permissions).map_err(io("set up", &upper))?;
         let mut data = overlay_options(&lower, &upper, &work);

@@ -6,7 +6,12 @@ const DISK: u64 = 1 << 20;
 
 fn exports() -> Arc<[ExportInfo]> {
     [("a", DISK), ("b", 5)]
-        .map(|(name, bytes)| ExportInfo { name: name.to_owned(), description: "about".to_owned(), bytes })
+        .map(|(name, bytes)| ExportInfo {
+            name: name.to_owned(),
+            description: "about".to_owned(),
+            bytes,
+            writable: false,
+        })
         .into()
 }
 
@@ -262,7 +267,8 @@ fn requests_that_cannot_be_served_get_their_error() {
 
 #[test]
 fn long_reads_are_refused() {
-    let long = vec![ExportInfo { name: "x".into(), description: String::new(), bytes: 1 << 40 }];
+    let long =
+        vec![ExportInfo { name: "x".into(), description: String::new(), bytes: 1 << 40, writable: false }];
     let mut protocol = Protocol::new(long.into(), Security::Off);
     let hello = [HELLO.to_vec(), structured(), go("x", &[])].concat();
     events(&mut protocol, &hello);

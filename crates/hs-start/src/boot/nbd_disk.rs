@@ -5,7 +5,8 @@ use std::sync::Arc;
 
 use hs_disk::Watch;
 use hs_guest::qemu::Drive;
-use hs_nbd::{Export, NbdAddress, NbdListeners, NbdOptions, NbdServer};
+use hs_keep::{KeepFile, KeptDisk};
+use hs_nbd::{Export, ExportedDisk, KeptImage, NbdAddress, NbdListeners, NbdOptions, NbdServer};
 use hs_serve::{ServeConfig, ServedDisk};
 use hs_store::Store;
 
@@ -18,12 +19,14 @@ const SOCKET: &str = "nbd";
 /// The fields are dropped in order: the server goes before the disk that it serves.
 pub struct NbdDisk {
     _server: NbdServer,
+    kept: Option<Arc<KeptDisk>>,
     disk: Arc<ServedDisk>,
     socket: PathBuf,
 }
 
 impl NbdDisk {
-    /// Serves the image in `store` on a socket in `folder`.
+    /// Serves the image in `store` on a socket in `folder`. What is written to it lasts where there is a file
+    /// for that.
     ///
     /// # Errors
     /// When the image is not one, or no server can be started.
@@ -32,16 +35,27 @@ impl NbdDisk {
         folder: &Path,
         config: &ServeConfig,
         watch: Option<Arc<dyn Watch>>,
+        keep: Option<KeepFile>,
     ) -> anyhow::Result<Self> {
         let disk = config.open(store, watch)?;
         let socket = folder.join(SOCKET);
-        let reader = Arc::clone(&disk);
+        let image = Arc::clone(&disk);
+        let kept = keep.map(|file| KeptDisk::new(disk.clone(), file).map(Arc::new)).transpose()?;
+        let exported = match &kept {
+            Some(kept) => ExportedDisk::Kept(Arc::new(KeptImage { disk: Arc::clone(kept), image })),
+            None => image.into(),
+        };
         let export =
-            Export { name: EXPORT.to_owned(), description: config.source_name.clone(), disk: reader.into() };
+            Export { name: EXPORT.to_owned(), description: config.source_name.clone(), disk: exported };
         let address = NbdAddress::Unix(socket.clone());
         let listeners = NbdListeners::at(&[address])?;
         let server = NbdServer::start(vec![export], listeners, NbdOptions::default())?;
-        Ok(Self { _server: server, disk, socket })
+        Ok(Self { _server: server, kept, disk, socket })
+    }
+
+    /// The disk with what is written to it, where that lasts.
+    pub const fn kept(&self) -> Option<&Arc<KeptDisk>> {
+        self.kept.as_ref()
     }
 
     /// The disk, without how it is shown.

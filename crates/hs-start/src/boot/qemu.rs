@@ -259,6 +259,7 @@ impl OnQemu {
             program: self.spec.program.clone(),
             begin,
             drive,
+            keeps: spec.keep.is_some(),
             bus: self.spec.bus,
             accelerator: self.accelerator,
             scratch: self.scratch.clone(),

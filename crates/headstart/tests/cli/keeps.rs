@@ -1,0 +1,210 @@
+//! `--keep`: what is written lasts.
+
+use std::fs;
+use std::sync::atomic::{AtomicU64, Ordering::SeqCst};
+use std::sync::{Arc, Mutex};
+
+use hs_units::Prng;
+use rustix::process::Signal;
+
+use crate::nbd::{end, holed, serve};
+use crate::nbd_writer::{FUA, NbdWriter};
+use crate::scene::{Running, Scene, has_tools, run, tool, wait_until};
+
+/// So many times a server is killed while it writes; or as often as this variable says.
+const KILLS: u64 = 4;
+const KILLS_VARIABLE: &str = "KILLS";
+const WRITERS: u64 = 3;
+const BLOCK: usize = 4096;
+
+fn keeping(scene: &Scene) -> Running {
+    serve(scene, &["--unsupervised", "--keep", &scene.arg("changes"), &scene.arg("disk.hsi")])
+}
+
+fn connect(scene: &Scene) -> NbdWriter {
+    NbdWriter::connect(&scene.path("socket")).expect("the server listens")
+}
+
+#[test]
+fn what_clients_write_is_there_at_the_next_start() {
+    let scene = Scene::new();
+    let mut disk = holed(&scene, "disk.hsi");
+    let image = fs::read(scene.path("disk.hsi")).expect("the image");
+    let server = keeping(&scene);
+    let mut client = connect(&scene);
+    assert_eq!(client.bytes, disk.len() as u64);
+    // Flags, flush, FUA, trim, write-zeroes, several connections, cache, fast zero; not read-only.
+    assert_eq!(client.flags, 1 | 1 << 2 | 1 << 3 | 1 << 5 | 1 << 6 | 1 << 8 | 1 << 10 | 1 << 11);
+    let mut prng = Prng::new(3);
+    for round in 0..200 {
+        let offset = prng.below(client.bytes - 1);
+        let len = 1 + prng.below((client.bytes - offset).min(70_000));
+        let range = offset as usize..(offset + len) as usize;
+        let errno = match prng.below(6) {
+            0 => {
+                let (flags, zeros) = (prng.below(2) as u16 * FUA, &mut disk[range]);
+                zeros.fill(0);
+                let no_hole = prng.below(2) as u16 * 2;
+                client.zero(flags | no_hole, offset, len as u32)
+            }
+            1 => {
+                let (start, end) = (range.start.next_multiple_of(BLOCK), range.end / BLOCK * BLOCK);
+                if start < end {
+                    disk[start..end].fill(0);
+                }
+                client.trim(offset, len as u32)
+            }
+            _ => {
+                prng.fill(&mut disk[range.clone()]);
+                client.write(prng.below(2) as u16 * FUA, offset, &disk[range])
+            }
+        };
+        assert_eq!(errno.expect("answered"), 0, "round {round}");
+    }
+    assert_eq!(client.write(0, client.bytes - 1, b"ab").expect("answered"), 28, "ENOSPC");
+    assert_eq!(client.flush().expect("answered"), 0);
+    assert!(client.read(0, client.bytes as u32).expect("read") == disk);
+    let other =
+        run(["serve", "--nbd", "localhost:0", "--keep", &scene.arg("changes"), &scene.arg("disk.hsi")]);
+    other.fails(1, &["changes", "in use by another process"]);
+    end(server);
+
+    let server = keeping(&scene);
+    assert!(connect(&scene).read(0, disk.len() as u32).expect("read") == disk);
+    end(server);
+    assert!(fs::read(scene.path("disk.hsi")).expect("the image") == image, "the image is what it was");
+    // Another disk.
+    scene.image("other.hsi", 320, 51);
+    let other =
+        run(["serve", "--nbd", "localhost:0", "--keep", &scene.arg("changes"), &scene.arg("other.hsi")]);
+    other.fails(1, &["changes", "belongs to another disk"]);
+}
+
+#[test]
+fn tools_write_to_it() {
+    if !has_tools(&["nbdinfo", "nbdcopy", "qemu-io"]) {
+        return;
+    }
+    let scene = Scene::new();
+    let mut disk = holed(&scene, "disk.hsi");
+    let server = keeping(&scene);
+    let uri = format!("nbd+unix:///disk?socket={}", scene.arg("socket"));
+    let about = tool("nbdinfo", &["--json", &uri]).json();
+    assert_eq!(about["exports"][0]["is_read_only"], false);
+    assert_eq!(about["exports"][0]["can_fast_zero"], true);
+    // Another disk over it, in parallel, with its holes.
+    Prng::new(9).fill(&mut disk[..300 * BLOCK]);
+    disk[600 * BLOCK..].fill(0);
+    fs::write(scene.path("new.raw"), &disk).expect("written");
+    tool("nbdcopy", &["--flush", &scene.arg("new.raw"), &uri]).ok();
+    tool(
+        "qemu-io",
+        &["-f", "raw", &uri, "-c", "write -P 5 1000 5000", "-c", "discard 64k 64k", "-c", "flush"],
+    )
+    .ok();
+    disk[1000..6000].fill(5);
+    disk[64 << 10..128 << 10].fill(0);
+    tool("nbdcopy", &[&uri, &scene.arg("back.raw")]).ok();
+    assert!(fs::read(scene.path("back.raw")).expect("read") == disk);
+    end(server);
+}
+
+/// What is known of a block of which one client writes one version after the other.
+#[derive(Clone, Default)]
+struct Known {
+    /// The last version that was flushed, and the last that was sent.
+    lasting: u64,
+    sent: u64,
+}
+
+fn content(block: u64, version: u64) -> Vec<u8> {
+    let mut bytes = vec![0; BLOCK];
+    Prng::new(block << 32 ^ version).fill(&mut bytes);
+    bytes[..8].copy_from_slice(&version.to_le_bytes());
+    bytes
+}
+
+/// Writes blocks that no other client writes until the server is gone.
+fn write_until_killed(
+    scene: &Scene,
+    writer: u64,
+    seed: u64,
+    known: &Mutex<Vec<Known>>,
+    flushed: &AtomicU64,
+) -> Option<()> {
+    let mut client = connect(scene);
+    let mut prng = Prng::new(seed << 8 | writer);
+    let blocks = client.bytes / BLOCK as u64;
+    loop {
+        let mut written = Vec::new();
+        for _ in 0..=prng.below(6) {
+            let block = prng.below(blocks / WRITERS) * WRITERS + writer;
+            let version = {
+                let known = &mut known.lock().expect("no panic")[block as usize];
+                known.sent += 1;
+                known.sent
+            };
+            let lasts = prng.below(4) == 0;
+            let flags = if lasts { FUA } else { 0 };
+            assert_eq!(client.write(flags, block * BLOCK as u64, &content(block, version)).ok()?, 0);
+            if lasts {
+                known.lock().expect("no panic")[block as usize].lasting = version;
+            } else {
+                written.push((block, version));
+            }
+        }
+        assert_eq!(client.flush().ok()?, 0);
+        flushed.fetch_add(1, SeqCst);
+        let mut known = known.lock().expect("no panic");
+        for (block, version) in written {
+            let known = &mut known[block as usize];
+            known.lasting = known.lasting.max(version);
+        }
+    }
+}
+
+#[test]
+fn what_was_flushed_survives_servers_that_are_killed() {
+    let kills = std::env::var(KILLS_VARIABLE).map_or(KILLS, |said| said.parse().expect("a number"));
+    let scene = Arc::new(Scene::new());
+    let disk = holed(&scene, "disk.hsi");
+    let known = Arc::new(Mutex::new(vec![Known::default(); disk.len() / BLOCK]));
+    let mut prng = Prng::new(11);
+    for kill in 0..kills {
+        let server = keeping(&scene);
+        let flushed = Arc::new(AtomicU64::new(0));
+        let writers: Vec<_> = (0..WRITERS)
+            .map(|writer| {
+                let (scene, known, flushed) = (Arc::clone(&scene), Arc::clone(&known), Arc::clone(&flushed));
+                std::thread::spawn(move || write_until_killed(&scene, writer, kill, &known, &flushed))
+            })
+            .collect();
+        let most = 10 + prng.below(200);
+        wait_until("some flushes", || flushed.load(SeqCst) >= most);
+        server.signal(Signal::KILL);
+        for writer in writers {
+            writer.join().expect("no panic");
+        }
+        drop(server.end());
+
+        let server = keeping(&scene);
+        let mut client = connect(&scene);
+        for (block, known) in known.lock().expect("no panic").iter_mut().enumerate() {
+            let found = client.read((block * BLOCK) as u64, BLOCK as u32).expect("read");
+            let as_disk = &disk[block * BLOCK..(block + 1) * BLOCK];
+            let version = (known.lasting..=known.sent).find(|version| match version {
+                0 => found == as_disk,
+                version => found == content(block as u64, *version),
+            });
+            let version = version.unwrap_or_else(|| {
+                panic!(
+                    "kill {kill}: block {block} is none of its versions {} to {}",
+                    known.lasting, known.sent
+                )
+            });
+            // Versions that were lost may be written again.
+            *known = Known { lasting: version, sent: known.sent };
+        }
+        end(server);
+    }
+}

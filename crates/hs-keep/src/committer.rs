@@ -1,0 +1,106 @@
+//! The thread that writes: one job after the other, without a pause between a flush that comes and its
+//! append.
+
+use std::sync::Arc;
+
+use hs_overlay::Failed;
+
+use crate::change::{self, Taken};
+use crate::disk::{Answer, KeptState, Shared};
+
+/// Answers that are given without the lock.
+pub(crate) type Outcomes = Vec<(Answer, Result<(), i32>)>;
+
+/// Writes until the disk is closed.
+pub(crate) fn run(shared: &Arc<Shared>) {
+    hs_linux::flush_for_kernel();
+    let mut state = shared.state.lock();
+    loop {
+        let Some(job) = state.overlay.poll() else {
+            let outcomes = settle(shared, &mut state);
+            if !outcomes.is_empty() {
+                drop(state);
+                tell(outcomes);
+                state = shared.state.lock();
+                continue;
+            }
+            if state.ends {
+                break;
+            }
+            shared.work.wait(&mut state);
+            continue;
+        };
+        drop(state);
+        let ended = shared.file.run(&job, || shared.quiesce());
+        state = shared.state.lock();
+        let outcomes = match ended {
+            Ok(()) => {
+                state.overlay.handle_done();
+                settle(shared, &mut state)
+            }
+            Err(failed) => give_up(shared, &mut state, failed),
+        };
+        if !outcomes.is_empty() {
+            drop(state);
+            tell(outcomes);
+            state = shared.state.lock();
+        }
+    }
+    state.has_ended = true;
+    let outcomes = refuse_all(&mut state, libc::ESHUTDOWN);
+    shared.changed.notify_all();
+    drop(state);
+    tell(outcomes);
+}
+
+fn tell(outcomes: Outcomes) {
+    for (answer, result) in outcomes {
+        answer(result);
+    }
+}
+
+/// Answers the flushes whose batch is on the medium, and takes the changes for which there is room now.
+fn settle(shared: &Arc<Shared>, state: &mut KeptState) -> Outcomes {
+    shared.tell(state);
+    let mut outcomes = Outcomes::new();
+    let KeptState { overlay, flushes, .. } = state;
+    let waiting = std::mem::take(flushes);
+    for (batch, answer) in waiting {
+        if overlay.is_durable(batch) {
+            outcomes.push((answer, Ok(())));
+        } else {
+            flushes.push((batch, answer));
+        }
+    }
+    while let Some((mut change, answer)) = state.delayed.pop_front() {
+        match change::take(shared, state, &mut change) {
+            Taken::Done(result) => outcomes.push((answer, result)),
+            Taken::Later => {
+                state.delayed.push_front((change, answer));
+                break;
+            }
+            Taken::Needs(source) => change::fetch(shared, state, change, source, answer),
+        }
+    }
+    outcomes
+}
+
+/// A job has failed.
+fn give_up(shared: &Arc<Shared>, state: &mut KeptState, failed: Failed) -> Outcomes {
+    let tells = state.overlay.handle_failed(failed);
+    if state.overlay.trouble().is_some() {
+        log::error!(
+            "{}: nothing is written any more: what was flushed before is there, and what was not may not last; \
+             end this program, look after the medium, and run `headstart overlay check`",
+            shared.file.path().display()
+        );
+        return refuse_all(state, libc::EIO);
+    }
+    if tells { refuse_all(state, libc::ENOSPC) } else { settle(shared, state) }
+}
+
+fn refuse_all(state: &mut KeptState, errno: i32) -> Outcomes {
+    let flushes = state.flushes.drain(..).map(|(_, answer)| (answer, Err(errno)));
+    let delayed = state.delayed.drain(..).map(|(_, answer)| (answer, Err(errno)));
+    flushes.chain(delayed).collect()
+}

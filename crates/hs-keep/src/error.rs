@@ -1,0 +1,67 @@
+//! What can be wrong with the file of an overlay.
+
+use std::io;
+use std::path::{Path, PathBuf};
+
+use hs_overlay::OverlayError;
+
+/// Why changes cannot be kept in a file.
+#[derive(Debug, thiserror::Error)]
+#[non_exhaustive]
+pub enum KeepError {
+    /// A system call failed.
+    #[error("{action} {}: {source}", path.display())]
+    Io {
+        /// What was tried.
+        action: &'static str,
+        /// With which file.
+        path: PathBuf,
+        /// What the system said.
+        source: io::Error,
+    },
+    /// Another process has it open.
+    #[error(
+        "{} is in use by another process: two would destroy each other's changes; end the other one, or name \
+         another file",
+        path.display()
+    )]
+    InUse {
+        /// The file.
+        path: PathBuf,
+    },
+    /// It cannot be written anew with snapshots.
+    #[error(
+        "{} has snapshots ('{name}'), which share blocks with it: delete them first (headstart overlay delete)",
+        path.display()
+    )]
+    HasSnapshots {
+        /// The file.
+        path: PathBuf,
+        /// One of them.
+        name: String,
+    },
+    /// It is no regular file.
+    #[error("{} is no regular file: changes are kept in one", path.display())]
+    NotAFile {
+        /// The file.
+        path: PathBuf,
+    },
+    /// It is no overlay, or not one of this disk.
+    #[error("{}: {source}", path.display())]
+    Overlay {
+        /// The file.
+        path: PathBuf,
+        /// What is wrong.
+        source: OverlayError,
+    },
+}
+
+impl KeepError {
+    pub(crate) fn io(action: &'static str, path: &Path) -> impl FnOnce(io::Error) -> Self {
+        move |source| Self::Io { action, path: path.to_owned(), source }
+    }
+
+    pub(crate) fn overlay(path: &Path) -> impl FnOnce(OverlayError) -> Self {
+        move |source| Self::Overlay { path: path.to_owned(), source }
+    }
+}

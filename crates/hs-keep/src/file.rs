@@ -1,0 +1,304 @@
+//! The file of an overlay: opened, locked, read and written.
+
+use std::fs::{File, OpenOptions};
+use std::hash::{BuildHasher, Hasher, RandomState};
+use std::io::{self, ErrorKind, IoSliceMut};
+use std::os::unix::fs::{FileExt, OpenOptionsExt};
+use std::path::{Path, PathBuf};
+use std::time::{Duration, Instant};
+
+use hs_overlay::{Checked, Checking, Failed, FailedStep, Job, Limits, Needed, Opening, Overlay, Step};
+use hs_units::Digest;
+use rustix::fs::{Advice, FallocateFlags, FlockOperation, fadvise, fallocate, flock};
+use rustix::io::{Errno, ReadWriteFlags, preadv2};
+
+use crate::error::KeepError;
+use crate::place;
+use crate::unflushed::Unflushed;
+
+/// Between two attempts to lock a file whose process has just died.
+const LOCK_PAUSE: Duration = Duration::from_millis(10);
+/// Zeros that are written at once where space cannot be taken otherwise.
+const ZEROS: usize = 1 << 20;
+
+/// What a file is opened as.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum OpenedAs {
+    /// Writable; it is made where there is none.
+    Keeping,
+    /// Writable; it has to be there.
+    Existing,
+    /// Read only; it has to be there.
+    ReadOnly,
+}
+
+/// A name that no other overlay has. The keys of hash maps are what the standard library has of chance.
+fn random_id() -> [u8; 16] {
+    let halves = [(); 2].map(|()| RandomState::new().build_hasher().finish().to_le_bytes());
+    let mut id = [0; 16];
+    halves.iter().flatten().zip(&mut id).for_each(|(byte, into)| *into = *byte);
+    id
+}
+
+/// A file that this process alone uses as an overlay.
+#[derive(Debug)]
+pub struct KeepFile {
+    file: File,
+    path: PathBuf,
+    /// Whether writes are unflushed, for a supervisor.
+    pub(crate) unflushed: Option<Unflushed>,
+}
+
+impl KeepFile {
+    /// How long a command waits for a process that is about to let go of the file: a server writes its map
+    /// after it was unmounted.
+    pub const PATIENCE: Duration = Duration::from_secs(3);
+
+    /// Opens and locks the file. A process that has it may take so long to die.
+    ///
+    /// # Errors
+    /// When it cannot be opened, is no regular file, or another process has it.
+    pub fn open(path: &Path, opened: OpenedAs, patience: Duration) -> Result<Self, KeepError> {
+        let mut options = OpenOptions::new();
+        options.read(true).custom_flags(libc::O_CLOEXEC);
+        let writes = opened != OpenedAs::ReadOnly;
+        options.write(writes).create(opened == OpenedAs::Keeping).mode(0o600);
+        let file = options.open(path).map_err(KeepError::io("open", path))?;
+        let about = file.metadata().map_err(KeepError::io("look at", path))?;
+        if !about.is_file() {
+            return Err(KeepError::NotAFile { path: path.to_owned() });
+        }
+        let operation = if writes {
+            FlockOperation::NonBlockingLockExclusive
+        } else {
+            FlockOperation::NonBlockingLockShared
+        };
+        let end = Instant::now() + patience;
+        loop {
+            match flock(&file, operation) {
+                Ok(()) => break,
+                Err(Errno::INTR) => {}
+                Err(Errno::WOULDBLOCK) if Instant::now() < end => std::thread::sleep(LOCK_PAUSE),
+                Err(Errno::WOULDBLOCK) => return Err(KeepError::InUse { path: path.to_owned() }),
+                Err(error) => return Err(KeepError::io("lock", path)(error.into())),
+            }
+        }
+        if writes {
+            place::warn(&file, path);
+        }
+        Ok(Self { file, path: path.to_owned(), unflushed: None })
+    }
+
+    /// The same file, whose disk tells a supervisor whether writes are unflushed. Where they were when the
+    /// process before this one died, the disk takes none any more.
+    #[must_use]
+    pub fn telling(self, unflushed: Unflushed) -> Self {
+        Self { unflushed: Some(unflushed), ..self }
+    }
+
+    /// Where it is.
+    #[must_use]
+    pub fn path(&self) -> &Path {
+        &self.path
+    }
+
+    /// Its bytes.
+    ///
+    /// # Errors
+    /// When the system does not tell them.
+    pub fn len(&self) -> Result<u64, KeepError> {
+        Ok(self.file.metadata().map_err(KeepError::io("look at", &self.path))?.len())
+    }
+
+    /// Whether it has none.
+    ///
+    /// # Errors
+    /// When the system does not tell.
+    pub fn is_empty(&self) -> Result<bool, KeepError> {
+        self.len().map(|len| len == 0)
+    }
+
+    /// The overlay in it. With a disk it has to belong to that one, and is begun where the file is empty.
+    ///
+    /// # Errors
+    /// When there is none, it is damaged, or belongs to another disk.
+    pub fn overlay(&self, disk: Option<(Digest, u64)>, writes: bool) -> Result<Overlay, KeepError> {
+        let limits = Limits::default();
+        if let Some((disk_digest, disk_bytes)) = disk.filter(|_| writes)
+            && (self.is_empty()? || self.is_unfinished()?)
+        {
+            let identity = hs_overlay::Identity { id: random_id(), disk_digest, disk_bytes };
+            let (overlay, job) = Overlay::create(identity, limits);
+            self.begin(&job).map_err(KeepError::io("begin", &self.path))?;
+            return Ok(overlay);
+        }
+        if writes {
+            // What a process that was killed had written may be in the kernel's memory alone.
+            rustix::fs::fdatasync(&self.file)
+                .map_err(|error| KeepError::io("write back", &self.path)(error.into()))?;
+        }
+        // What the kernel could not write once is in its memory too, and not on the medium: it is read anew.
+        let _ = fadvise(&self.file, 0, None, Advice::DontNeed);
+        let mut opening = Opening::new(disk, self.len()?, limits);
+        while let Needed::Bytes(range) = opening.poll() {
+            let bytes = self.read_some(range.offset, range.len).map_err(KeepError::io("read", &self.path))?;
+            opening.handle_bytes(&bytes).map_err(KeepError::overlay(&self.path))?;
+        }
+        opening.finish().map_err(KeepError::overlay(&self.path))
+    }
+
+    /// Whether a process died while it began the file: it has a beginning's length and only zeros.
+    fn is_unfinished(&self) -> Result<bool, KeepError> {
+        let len = self.len()?;
+        if len > hs_overlay::FIRST_SEGMENT_BYTE + 2 * hs_overlay::SEGMENT_BYTES {
+            return Ok(false);
+        }
+        let bytes = self.read_some(0, len).map_err(KeepError::io("read", &self.path))?;
+        Ok(bytes.iter().all(|byte| *byte == 0))
+    }
+
+    /// Writes what a new file consists of, so that it is there after a power cut.
+    fn begin(&self, job: &Job) -> io::Result<()> {
+        for step in &job.steps {
+            self.step(step)?;
+        }
+        self.file.sync_all()?;
+        let folder = self.path.parent().filter(|folder| !folder.as_os_str().is_empty());
+        // A folder that cannot be synced loses the name at worst, and most do that by themselves.
+        let _ = File::open(folder.unwrap_or(Path::new("."))).and_then(|folder| folder.sync_all());
+        Ok(())
+    }
+
+    /// As many bytes as there are.
+    ///
+    /// # Errors
+    /// When they cannot be read.
+    pub fn read_some(&self, offset: u64, len: u64) -> io::Result<Vec<u8>> {
+        let mut bytes = vec![0; len as usize];
+        let mut filled = 0;
+        while filled < bytes.len() {
+            match self.file.read_at(&mut bytes[filled..], offset + filled as u64) {
+                Ok(0) => break,
+                Ok(read) => filled += read,
+                Err(error) if error.kind() == ErrorKind::Interrupted => {}
+                Err(error) => return Err(error),
+            }
+        }
+        bytes.truncate(filled);
+        Ok(bytes)
+    }
+
+    pub(crate) fn read(&self, offset: u64, buffer: &mut [u8]) -> io::Result<()> {
+        self.file.read_exact_at(buffer, offset)
+    }
+
+    /// Reads what the kernel has in memory: false where it has not all of it.
+    pub(crate) fn read_cached(&self, offset: u64, buffer: &mut [u8]) -> bool {
+        let len = buffer.len();
+        let read = preadv2(&self.file, &mut [IoSliceMut::new(buffer)], offset, ReadWriteFlags::NOWAIT);
+        read == Ok(len)
+    }
+
+    /// Does what a job says, but for [`Step::Quiesce`], which `quiesce` does.
+    pub(crate) fn run(&self, job: &Job, quiesce: impl Fn()) -> Result<(), Failed> {
+        for step in &job.steps {
+            if *step == Step::Quiesce {
+                quiesce();
+                continue;
+            }
+            if let Err(error) = self.step(step) {
+                let no_space =
+                    matches!(error.raw_os_error(), Some(libc::ENOSPC | libc::EDQUOT | libc::EFBIG));
+                log::error!("{}: {step:?}: {error}", self.path.display());
+                let step = if *step == Step::Sync { FailedStep::Sync } else { FailedStep::Write };
+                return Err(Failed { step, no_space });
+            }
+        }
+        Ok(())
+    }
+
+    /// Bytes that it takes on the medium.
+    ///
+    /// # Errors
+    /// When the system does not tell.
+    pub fn space_bytes(&self) -> Result<u64, KeepError> {
+        use std::os::unix::fs::MetadataExt;
+        Ok(self.file.metadata().map_err(KeepError::io("look at", &self.path))?.blocks() * 512)
+    }
+
+    /// Takes the space that so many blocks need.
+    pub(crate) fn take_space(&self, overlay: &mut Overlay, data: u64) -> Result<(), KeepError> {
+        let Some(job) = overlay.space_needed(data) else { return Ok(()) };
+        for step in &job.steps {
+            if let Err(error) = self.step(step) {
+                overlay.handle_failed(Failed { step: FailedStep::Write, no_space: true });
+                return Err(KeepError::io("take space for", &self.path)(error));
+            }
+        }
+        overlay.handle_done();
+        Ok(())
+    }
+
+    /// Compares each block of its overlay with the sum that it was written with.
+    ///
+    /// # Errors
+    /// When the file cannot be read.
+    pub fn check(&self, overlay: &Overlay) -> Result<Checked, KeepError> {
+        let mut checking = Checking::new(overlay);
+        while let Some(range) = checking.poll() {
+            let bytes = self.read_some(range.offset, range.len).map_err(KeepError::io("read", &self.path))?;
+            checking.handle_bytes(&bytes);
+        }
+        Ok(checking.finish())
+    }
+
+    /// Does a job of an overlay that no other thread uses.
+    ///
+    /// # Errors
+    /// When a step of it fails.
+    pub fn run_alone(&self, overlay: &mut Overlay) -> Result<(), KeepError> {
+        while let Some(job) = overlay.poll() {
+            for step in &job.steps {
+                if let Err(error) = self.step(step) {
+                    overlay.handle_failed(Failed { step: FailedStep::Write, no_space: false });
+                    return Err(KeepError::io("write", &self.path)(error));
+                }
+            }
+            overlay.handle_done();
+        }
+        Ok(())
+    }
+
+    fn step(&self, step: &Step) -> io::Result<()> {
+        match step {
+            Step::Write { offset, bytes } => self.file.write_all_at(bytes, *offset),
+            Step::Sync => Ok(rustix::fs::fdatasync(&self.file)?),
+            Step::Allocate { offset, len } => self.allocate(*offset, *len),
+            Step::Punch { offset, len } => {
+                let flags = FallocateFlags::PUNCH_HOLE | FallocateFlags::KEEP_SIZE;
+                if let Err(error) = fallocate(&self.file, flags, *offset, *len) {
+                    // The space is given back some other time.
+                    log::debug!("{}: {step:?}: {error}", self.path.display());
+                }
+                Ok(())
+            }
+            Step::Quiesce => Ok(()),
+        }
+    }
+
+    fn allocate(&self, offset: u64, len: u64) -> io::Result<()> {
+        loop {
+            match fallocate(&self.file, FallocateFlags::empty(), offset, len) {
+                Ok(()) => return Ok(()),
+                Err(Errno::INTR) => {}
+                Err(Errno::OPNOTSUPP | Errno::NOSYS) => break,
+                Err(error) => return Err(error.into()),
+            }
+        }
+        let zeros = vec![0; ZEROS];
+        for at in (0..len).step_by(ZEROS) {
+            self.file.write_all_at(&zeros[..ZEROS.min((len - at) as usize)], offset + at)?;
+        }
+        Ok(())
+    }
+}

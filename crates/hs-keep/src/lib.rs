@@ -1,0 +1,33 @@
+//! Disks that keep what is written to them: an image below, and an overlay in a file of its own.
+//!
+//! - [`KeepFile`]: the file, opened and locked, so that one process uses it.
+//! - [`compact`]: the file written anew, with only what its disk needs.
+//! - [`KeptDisk`]: reads, writes and flushes of the disk, from any thread.
+//!
+//! ```text
+//! front end ─ write ─► Overlay (memory) ─► committer: one append, one fdatasync ─► answers of all flushes
+//!           ─ read ──► Overlay (memory), file, ServedDisk below
+//! ```
+//!
+//! What is decided is decided by [`hs_overlay`]; this crate has the file and the threads. A front end's
+//! thread waits neither for the file nor for the medium of the image.
+
+#![forbid(unsafe_code)]
+
+mod below;
+mod change;
+mod committer;
+mod compact;
+mod disk;
+mod error;
+mod file;
+mod place;
+mod read;
+mod unflushed;
+
+pub use below::Below;
+pub use compact::{Compacted, compact};
+pub use disk::{KeptDisk, ZeroKind};
+pub use error::KeepError;
+pub use file::{KeepFile, OpenedAs};
+pub use unflushed::Unflushed;

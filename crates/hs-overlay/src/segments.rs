@@ -1,0 +1,282 @@
+//! The segments of the file: which are used, how much of each is live, and which can be written again.
+
+use std::collections::VecDeque;
+
+use crate::layout::{FIRST_BLOCK, MAX_SEGMENTS, SEGMENT_BLOCKS, first_block, segment_of};
+use crate::map::{Content, ExtentMap};
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum SegmentState {
+    /// No space is taken for it.
+    Hole,
+    /// It can be written to. Where it was written before, an append changes nothing but data.
+    Free { was_written: bool },
+    /// Part of the log, or of a checkpoint.
+    Used,
+}
+
+#[derive(Clone, Debug)]
+struct Segment {
+    state: SegmentState,
+    /// Blocks that the map refers to.
+    live: u32,
+    /// A snapshot refers to it.
+    pinned: bool,
+    /// Blocks of data that the map referred to once, and that are not holes yet.
+    dead: Option<Box<[u64; 4]>>,
+}
+
+const HOLE: Segment = Segment { state: SegmentState::Hole, live: 0, pinned: false, dead: None };
+
+/// All segments of a file.
+#[derive(Clone, Debug, Default)]
+pub(crate) struct Segments {
+    all: Vec<Segment>,
+    /// Those that can be written to, in the order of their use.
+    free: VecDeque<u32>,
+}
+
+/// A run of blocks of the file.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Run {
+    pub(crate) first: u64,
+    pub(crate) blocks: u64,
+}
+
+impl Segments {
+    /// So many, of which none is used.
+    pub(crate) fn new(count: u32) -> Self {
+        Self { all: vec![HOLE; count as usize], free: VecDeque::new() }
+    }
+
+    pub(crate) fn count(&self) -> u32 {
+        self.all.len() as u32
+    }
+
+    /// Those that can be written to.
+    pub(crate) fn free(&self) -> usize {
+        self.free.len()
+    }
+
+    /// Segments with space of their own.
+    pub(crate) fn taken(&self) -> usize {
+        self.all.iter().filter(|segment| segment.state != SegmentState::Hole).count()
+    }
+
+    /// There are at least as many as have this one among them.
+    pub(crate) fn extend_to(&mut self, segment: u32) {
+        let count = self.all.len().max(segment as usize + 1);
+        self.all.resize(count, HOLE);
+    }
+
+    /// Whether this segment is used, or could be: false where it lies beyond the file.
+    pub(crate) fn has(&self, segment: u32) -> bool {
+        (segment as usize) < self.all.len()
+    }
+
+    pub(crate) fn live(&self, segment: u32) -> u32 {
+        self.all[segment as usize].live
+    }
+
+    pub(crate) fn is_pinned(&self, segment: u32) -> bool {
+        self.all[segment as usize].pinned
+    }
+
+    /// The segment is used from now on.
+    pub(crate) fn set_used(&mut self, segment: u32) {
+        self.all[segment as usize].state = SegmentState::Used;
+    }
+
+    /// The next one to write to.
+    pub(crate) fn take(&mut self) -> Option<u32> {
+        let segment = self.free.pop_front()?;
+        self.set_used(segment);
+        Some(segment)
+    }
+
+    /// Undoes a [`Self::take`].
+    pub(crate) fn put_back(&mut self, segment: u32) {
+        self.all[segment as usize].state = SegmentState::Free { was_written: false };
+        self.free.push_front(segment);
+    }
+
+    /// The segment is not needed any more, and was written.
+    pub(crate) fn release(&mut self, segment: u32) {
+        let found = &mut self.all[segment as usize];
+        found.state = SegmentState::Free { was_written: true };
+        found.dead = None;
+        self.free.push_front(segment);
+    }
+
+    /// So many segments for which space is to be taken: holes, then new ones at the end. None when the file
+    /// cannot have more.
+    pub(crate) fn holes(&self, count: usize) -> Option<Vec<u32>> {
+        let holes = self.all.iter().enumerate().filter(|(_, segment)| segment.state == SegmentState::Hole);
+        let mut found: Vec<u32> = holes.map(|(number, _)| number as u32).take(count).collect();
+        let new = self.count()..MAX_SEGMENTS;
+        found.extend(new.take(count - found.len()));
+        (found.len() == count).then_some(found)
+    }
+
+    /// Space for these was taken.
+    pub(crate) fn allocated(&mut self, segments: &[u32]) {
+        for segment in segments {
+            self.extend_to(*segment);
+            self.all[*segment as usize].state = SegmentState::Free { was_written: false };
+            self.free.push_back(*segment);
+        }
+    }
+
+    /// Space for these was taken, and they were written.
+    pub(crate) fn allocated_and_used(&mut self, segments: &[u32]) {
+        self.allocated(segments);
+        self.free.truncate(self.free.len() - segments.len());
+        segments.iter().for_each(|segment| self.set_used(*segment));
+    }
+
+    /// The segment that is used next, if it was not written before.
+    pub(crate) fn unwritten(&self) -> Option<u32> {
+        let next = *self.free.front()?;
+        (self.all[next as usize].state == SegmentState::Free { was_written: false }).then_some(next)
+    }
+
+    pub(crate) fn set_written(&mut self, segment: u32) {
+        if let SegmentState::Free { was_written } = &mut self.all[segment as usize].state {
+            *was_written = true;
+        }
+    }
+
+    /// The map refers to these blocks of the file; false where they lie in no segment, or two refer to one.
+    pub(crate) fn add_live(&mut self, place: u64, blocks: u64) -> bool {
+        let Some(segment) = segment_of(place) else { return false };
+        let fits = place - first_block(segment) + blocks <= SEGMENT_BLOCKS;
+        let Some(found) = self.all.get_mut(segment as usize).filter(|_| fits) else { return false };
+        // Two extents of one place would be more than there is.
+        if u64::from(found.live) + blocks > SEGMENT_BLOCKS {
+            return false;
+        }
+        found.live += blocks as u32;
+        found.state = SegmentState::Used;
+        true
+    }
+
+    /// The map refers to these no more.
+    pub(crate) fn drop_live(&mut self, place: u64, blocks: u64) {
+        let Some(segment) = segment_of(place) else { return };
+        let first = place - first_block(segment);
+        let found = &mut self.all[segment as usize];
+        found.live -= blocks as u32;
+        let dead = found.dead.get_or_insert_default();
+        for block in first..first + blocks {
+            dead[block as usize / 64] |= 1 << (block % 64);
+        }
+    }
+
+    /// Counts anew what this map refers to, and pins what snapshots do; false where that lies outside.
+    pub(crate) fn count_again<'a>(
+        &mut self,
+        map: &ExtentMap,
+        snapshots: impl Iterator<Item = &'a ExtentMap>,
+    ) -> bool {
+        for segment in &mut self.all {
+            (segment.live, segment.pinned, segment.dead) = (0, false, None);
+        }
+        let mut fits = true;
+        for snapshot in snapshots {
+            for (_, blocks, content) in snapshot.iter() {
+                let Content::Data(place) = content else { continue };
+                let segment = segment_of(place).filter(|segment| self.has(*segment));
+                fits &=
+                    segment.is_some_and(|segment| place - first_block(segment) + blocks <= SEGMENT_BLOCKS);
+                if let Some(segment) = segment {
+                    self.all[segment as usize].pinned = true;
+                    self.set_used(segment);
+                }
+            }
+        }
+        for (_, blocks, content) in map.iter() {
+            if let Content::Data(place) = content {
+                fits &= self.add_live(place, blocks);
+            }
+        }
+        fits
+    }
+
+    /// Used segments that nothing refers to become free, but for these.
+    pub(crate) fn reclaim(&mut self, needed: &[u32]) {
+        for number in 0..self.count() {
+            let segment = &self.all[number as usize];
+            let is_dead = segment.state == SegmentState::Used && segment.live == 0 && !segment.pinned;
+            if is_dead && !needed.contains(&number) {
+                self.release(number);
+            }
+        }
+    }
+
+    /// Bytes in segments that [`Self::reclaim`] would give back are this many segments.
+    pub(crate) fn dead(&self, needed: &[u32]) -> usize {
+        let is_dead =
+            |segment: &Segment| segment.state == SegmentState::Used && segment.live == 0 && !segment.pinned;
+        let dead = self.all.iter().enumerate().filter(|(_, segment)| is_dead(segment));
+        dead.filter(|(number, _)| !needed.contains(&(*number as u32))).count()
+    }
+
+    /// What can become holes: free segments beyond so many, and dead blocks of segments that are mostly dead.
+    /// They count as holes from now on. At most `most` runs.
+    pub(crate) fn punchable(&mut self, keep_free: usize, needed: &[u32], most: usize) -> Vec<Run> {
+        let mut runs = Vec::new();
+        while self.free.len() > keep_free && runs.len() < most {
+            let Some(segment) = self.free.pop_back() else { break };
+            self.all[segment as usize].state = SegmentState::Hole;
+            runs.push(Run { first: first_block(segment), blocks: SEGMENT_BLOCKS });
+        }
+        for (number, segment) in self.all.iter_mut().enumerate() {
+            let mostly_dead = u64::from(segment.live) < SEGMENT_BLOCKS / 2;
+            let sealed = segment.state == SegmentState::Used && !needed.contains(&(number as u32));
+            if runs.len() >= most || !sealed || !mostly_dead || segment.pinned {
+                continue;
+            }
+            let Some(dead) = segment.dead.take() else { continue };
+            runs.extend(runs_of(&dead, FIRST_BLOCK + number as u64 * SEGMENT_BLOCKS));
+        }
+        runs
+    }
+}
+
+/// The runs of set bits, for blocks from `first` on.
+fn runs_of(bits: &[u64; 4], first: u64) -> Vec<Run> {
+    let mut runs: Vec<Run> = Vec::new();
+    for block in 0..SEGMENT_BLOCKS {
+        if bits[block as usize / 64] >> (block % 64) & 1 == 0 {
+            continue;
+        }
+        match runs.last_mut().filter(|run| run.first + run.blocks == first + block) {
+            Some(run) => run.blocks += 1,
+            None => runs.push(Run { first: first + block, blocks: 1 }),
+        }
+    }
+    runs
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn runs_are_found() {
+        let run = |first, blocks| Run { first, blocks };
+        assert_eq!(runs_of(&[0b1101, 1 << 63, 1, 0], 1000), [run(1000, 1), run(1002, 2), run(1127, 2)]);
+        assert_eq!(runs_of(&[u64::MAX; 4], 0), [run(0, 256)]);
+    }
+
+    #[test]
+    fn written_segments_are_used_first_and_holes_before_new_ones() {
+        let mut segments = Segments::new(2);
+        assert_eq!(segments.holes(3), Some(vec![0, 1, 2]));
+        segments.allocated(&[0, 1, 2]);
+        assert_eq!(segments.unwritten(), Some(0));
+        let first = segments.take().unwrap();
+        segments.release(first);
+        assert_eq!((segments.take(), segments.unwritten()), (Some(0), Some(1)));
+    }
+}

@@ -1,0 +1,8 @@
+//! An overlay on a device that is a model: against a plain model of the disk, and under power cuts.
+
+mod device;
+mod faults;
+mod hostile;
+mod model;
+mod power_cuts;
+mod world;
