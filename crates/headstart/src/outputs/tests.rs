@@ -156,7 +156,8 @@ fn no_output_destroys_a_file_by_a_slip() {
 #[test]
 fn an_archive_that_is_read_is_not_replaced() {
     let files = Files::new();
-    let words = ["build", &format!("oci-archive:{}:1.0", files.path("in")), "-o", &files.path("in"), "--force"];
+    let words =
+        ["build", &format!("oci-archive:{}:1.0", files.path("in")), "-o", &files.path("in"), "--force"];
     let words: Vec<OsString> = words.iter().map(Into::into).collect();
     let matches = arguments::parse(&words).unwrap_or_else(|error| panic!("{error}")).1;
     let error = check(&matches).expect_err("it is read").to_string();
