@@ -4,6 +4,7 @@
 use std::sync::Arc;
 
 use hs_overlay::Failed;
+use parking_lot::MutexGuard;
 
 use crate::change::{self, Taken};
 use crate::disk::{Answer, KeptState, Shared};
@@ -24,7 +25,7 @@ pub(crate) fn run(shared: &Arc<Shared>) {
                 state = shared.state.lock();
                 continue;
             }
-            if state.ends {
+            if state.ends && !state.overlay.is_busy() {
                 break;
             }
             shared.work.wait(&mut state);
@@ -33,13 +34,7 @@ pub(crate) fn run(shared: &Arc<Shared>) {
         drop(state);
         let ended = shared.file.run(&job, || shared.quiesce());
         state = shared.state.lock();
-        let outcomes = match ended {
-            Ok(()) => {
-                state.overlay.handle_done();
-                settle(shared, &mut state)
-            }
-            Err(failed) => give_up(shared, &mut state, failed),
-        };
+        let outcomes = end_job(shared, &mut state, ended);
         if !outcomes.is_empty() {
             drop(state);
             tell(outcomes);
@@ -51,6 +46,37 @@ pub(crate) fn run(shared: &Arc<Shared>) {
     shared.changed.notify_all();
     drop(state);
     tell(outcomes);
+}
+
+/// Makes the append that a flush of this thread waits for, if that can be made now: so no thread has to be woken
+/// for it. What comes meanwhile is left to the committer.
+pub(crate) fn lead(shared: &Arc<Shared>, mut state: MutexGuard<'_, KeptState>) {
+    let Some(job) = state.overlay.poll_append() else {
+        drop(state);
+        shared.work.notify_one();
+        return;
+    };
+    drop(state);
+    let ended = shared.file.run(&job, || shared.quiesce());
+    let mut state = shared.state.lock();
+    let outcomes = end_job(shared, &mut state, ended);
+    let wakes = state.ends || state.overlay.is_due() || state.overlay.has_other_work();
+    drop(state);
+    if wakes {
+        // It goes on while the answers are sent.
+        shared.work.notify_one();
+    }
+    tell(outcomes);
+}
+
+fn end_job(shared: &Arc<Shared>, state: &mut KeptState, ended: Result<(), Failed>) -> Outcomes {
+    match ended {
+        Ok(()) => {
+            state.overlay.handle_done();
+            settle(shared, state)
+        }
+        Err(failed) => give_up(shared, state, failed),
+    }
 }
 
 fn tell(outcomes: Outcomes) {

@@ -8,7 +8,7 @@ use crossbeam_channel::Sender;
 use hs_disk::Requester;
 use hs_overlay::{Figures, Overlay, Source};
 use hs_units::{BLOCK_BYTES, ByteRange};
-use parking_lot::{Condvar, Mutex};
+use parking_lot::{Condvar, Mutex, MutexGuard};
 
 use crate::below::Below;
 use crate::change::{Change, Changes};
@@ -193,6 +193,13 @@ impl KeptDisk {
         self.shared.flush(Box::new(answer));
     }
 
+    /// The same from a thread that may wait for the medium: it makes the append itself, if none is under way.
+    pub fn flush_here(&self, answer: impl FnOnce(Result<(), i32>) + Send + 'static) {
+        if let Some(state) = self.shared.wait_for_flush(Box::new(answer)) {
+            committer::lead(&self.shared, state);
+        }
+    }
+
     fn answer(&self, lasting: bool, answer: impl FnOnce(Result<(), i32>) + Send + 'static) -> Answer {
         if !lasting {
             return Box::new(answer);
@@ -291,18 +298,27 @@ impl Shared {
     }
 
     pub(crate) fn flush(&self, answer: Answer) {
+        if self.wait_for_flush(answer).is_some() {
+            self.work.notify_one();
+        }
+    }
+
+    /// Puts a flush among those that wait; none where it is answered already.
+    fn wait_for_flush(&self, answer: Answer) -> Option<MutexGuard<'_, KeptState>> {
         let mut state = self.state.lock();
         if state.overlay.trouble().is_some() || state.has_ended {
             drop(state);
-            return answer(Err(libc::EIO));
+            answer(Err(libc::EIO));
+            return None;
         }
         let batch = state.overlay.handle_flush();
         if state.overlay.is_durable(batch) {
             drop(state);
-            return answer(Ok(()));
+            answer(Ok(()));
+            return None;
         }
         state.flushes.push((batch, answer));
-        self.work.notify_one();
+        Some(state)
     }
 
     /// Waits for reads of the file that have begun before.

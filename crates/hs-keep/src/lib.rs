@@ -10,7 +10,7 @@
 //! ```
 //!
 //! What is decided is decided by [`hs_overlay`]; this crate has the file and the threads. A front end's
-//! thread waits neither for the file nor for the medium of the image.
+//! thread waits neither for the medium of the image nor, but in [`KeptDisk::flush_here`], for the file.
 
 #![forbid(unsafe_code)]
 

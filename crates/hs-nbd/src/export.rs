@@ -122,7 +122,8 @@ impl ExportedDisk {
     /// Answers when all that was answered before is on the medium.
     pub(super) fn flush(&self, answer: impl FnOnce(Result<(), u32>) + Send + 'static) {
         match self {
-            Self::Kept(kept) => kept.disk.flush(move |result| answer(of_errno(result))),
+            // The thread is of this connection alone.
+            Self::Kept(kept) => kept.disk.flush_here(move |result| answer(of_errno(result))),
             _ => answer(Ok(())),
         }
     }

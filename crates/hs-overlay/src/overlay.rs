@@ -420,6 +420,31 @@ impl Overlay {
 
     // ---- jobs ----
 
+    /// Whether a job is under way.
+    #[must_use]
+    pub const fn is_busy(&self) -> bool {
+        self.under_way.is_some()
+    }
+
+    /// As [`Overlay::poll`], where the next job is an append: what a thread may do that waits for a flush.
+    pub fn poll_append(&mut self) -> Option<Job> {
+        let others_first = self.has_other_work() || !self.is_ready || self.must_checkpoint;
+        let is_none = !self.is_due() || self.gathered.is_empty() || self.trouble.is_some();
+        if others_first || is_none || self.missing_segments(0) > 0 {
+            return None;
+        }
+        self.flush_wanted = false;
+        self.append()
+    }
+
+    /// Whether there is work beside appends, which is not done by a thread that waits for a flush.
+    #[must_use]
+    pub fn has_other_work(&self) -> bool {
+        self.punch_due
+            || self.checkpoint_is_due()
+            || self.small_appends && self.segments.unwritten().is_some()
+    }
+
     /// The next job, if there is something to do and none is under way. Its end is to be reported.
     pub fn poll(&mut self) -> Option<Job> {
         if self.under_way.is_some() || self.trouble.is_some() {
