@@ -1,6 +1,6 @@
-//! The file system itself: a root directory with one file, the disk. Where the journal of the file system in a
-//! disk that takes no writes must be replayed, a second file, which no listing names, is the same disk and takes
-//! writes, which stay in memory.
+//! The file system itself: a root directory with one file, the disk. Where the journal of the file system in
+//! a disk that takes no writes must be replayed, a second file, which no listing names, is the same disk and
+//! takes writes, which stay in memory.
 
 use std::ffi::OsStr;
 use std::io;

@@ -1,7 +1,7 @@
 //! The kernel's FUSE messages, as `<linux/fuse.h>` lays them out (protocol 7.31 to 7.45).
 //!
-//! Only what a file system with one file, and one that takes a journal's changes, needs is here. Every message
-//! from the kernel is a [`InHeader`], then a body that depends on the operation; every answer is an
+//! Only what a file system with one file, and one that takes a journal's changes, needs is here. Every
+//! message from the kernel is a [`InHeader`], then a body that depends on the operation; every answer is an
 //! [`OutHeader`], then a body. Numbers are in the machine's own byte order: the other side is always our own
 //! kernel. Sizes and offsets are checked when this file compiles.
 

@@ -114,8 +114,8 @@ pub struct FsMountOptions {
 /// What becomes of a journal when its file system is mounted.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum JournalUse {
-    /// All changes should be in place. The kernel refuses a log of XFS or btrfs of which that is not so; ext4's
-    /// is not looked at.
+    /// All changes should be in place. The kernel refuses a log of XFS or btrfs of which that is not so;
+    /// ext4's is not looked at.
     #[default]
     Clean,
     /// The kernel replays it, on a device that can be written to.

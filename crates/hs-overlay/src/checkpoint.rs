@@ -42,7 +42,7 @@ pub(crate) fn digest(bytes: &[u8]) -> [u8; 32] {
     blake3::derive_key(DIGEST_CONTEXT, bytes)
 }
 
-/// The maps in the bytes of a checkpoint. R39: their digest and lengths are those of the superblock.
+/// The maps in the bytes of a checkpoint. R41: their digest and lengths are those of the superblock.
 pub(crate) fn decode(bytes: &[u8], slot: &Slot) -> Result<(ExtentMap, Vec<Snapshot>), OverlayError> {
     if digest(bytes) != slot.checkpoint_digest {
         return Err(damaged("does not have the digest that the superblock names"));
@@ -73,7 +73,7 @@ pub(crate) fn decode(bytes: &[u8], slot: &Slot) -> Result<(ExtentMap, Vec<Snapsh
     Ok((map, snapshots))
 }
 
-/// R40: extents are in order, do not overlap, lie on the disk, and their data in one segment.
+/// R42: extents are in order, do not overlap, lie on the disk, and their data in one segment.
 fn take_map(left: &mut &[u8], count: u64, identity: &Identity) -> Result<ExtentMap, OverlayError> {
     let bytes = usize::try_from(count).ok().and_then(|count| count.checked_mul(ENTRY_BYTES));
     let split = bytes.and_then(|bytes| left.split_at_checked(bytes));

@@ -179,7 +179,7 @@ impl Opening {
     pub fn finish(self) -> Result<Overlay, OverlayError> {
         let Stage::Done(replay) = self.stage else { panic!("the opening needs more bytes") };
         let Replay { slot, map, snapshots, segments, log, blocks, .. } = *replay;
-        // R45: what is written next must not lie in what is used.
+        // R47: what is written next must not lie in what is used.
         let holds = |segment: &u32| segments.live(*segment) > 0 || segments.is_pinned(*segment);
         let is_checkpoint = |segment: u32| slot.checkpoint_segments.contains(&segment);
         if holds(&log.next)

@@ -186,7 +186,7 @@ pub(crate) struct Header<'a> {
 
 impl<'a> Header<'a> {
     /// The header at the beginning of `bytes`, which were found at `place`. None where no whole one is there:
-    /// its magic, its overlay, its place, its lengths or its digest are not right (R41).
+    /// its magic, its overlay, its place, its lengths or its digest are not right (R43).
     pub(crate) fn decode(bytes: &'a [u8], place: u64, identity: &Identity) -> Option<Self> {
         if bytes.len() < BLOCK || !bytes.starts_with(MAGIC) || field::bytes::<16>(bytes, 8) != identity.id {
             return None;
@@ -224,7 +224,7 @@ impl<'a> Header<'a> {
         header.extents_agree(identity).then_some(header)
     }
 
-    /// R42: extents are in order, of a known kind, on the disk, and have as much data as the header says.
+    /// R44: extents are in order, of a known kind, on the disk, and have as much data as the header says.
     fn extents_agree(&self, identity: &Identity) -> bool {
         let (mut end, mut data) = (0, 0);
         for number in 0..self.extents {
@@ -244,14 +244,14 @@ impl<'a> Header<'a> {
         (start.into(), blocks.into(), kind)
     }
 
-    /// Whether it is the next record of this log (R43).
+    /// Whether it is the next record of this log (R45).
     pub(crate) fn continues(&self, log: &LogEnd, epoch: u64) -> bool {
         self.epoch == epoch
             && log.sequence.checked_add(1) == Some(self.sequence)
             && self.previous == log.chain
     }
 
-    /// Whether a block of the record's data is what was written (R44).
+    /// Whether a block of the record's data is what was written (R46).
     pub(crate) fn is_whole(&self, number: u64, block: &[u8]) -> bool {
         let at = EXTENTS_AT + EXTENT_BYTES * self.extents + SUM_BYTES * number as usize;
         block.len() == BLOCK && field::bytes(self.bytes, at) == sum(block)

@@ -84,7 +84,7 @@ impl Slot {
         if field::bytes(block, CHECKSUM_AT) != checksum(&block[..CHECKSUM_AT]) {
             return Ok(None);
         }
-        // R37: the version, after the checksum: a slot of any version has it at this place.
+        // R39: the version, after the checksum: a slot of any version has it at this place.
         let version = field::u32(block, 8);
         if version != VERSION {
             return Err(OverlayError::Version { found: version, known: VERSION });
@@ -118,7 +118,7 @@ impl Slot {
         Ok(Some(slot))
     }
 
-    /// R38: the numbers are within their limits and agree.
+    /// R40: the numbers are within their limits and agree.
     fn check(&self, block: &[u8]) -> Result<(), OverlayError> {
         let segments = self.checkpoint_segments.len();
         let unused = &block[SEGMENTS_AT + 4 * segments..CHECKSUM_AT];

@@ -3,8 +3,8 @@
 //! [`examine`] reads a few sectors and tells of the file system on the whole disk and of the partitions, each
 //! with its file system. [`Table::choose`] finds the partition that a person means.
 //!
-//! The parsers are our own: the crates `gpt`, `gptman` and `mbrman` want a file, know one size of sectors at a
-//! time, and read as many entries as a header claims.
+//! The parsers are our own: the crates `gpt`, `gptman` and `mbrman` want a file, know one size of sectors at
+//! a time, and read as many entries as a header claims.
 //!
 //! All bytes are hostile. A table of a GPT has at most [`MOST_TABLE_BYTES`], a chain of logical partitions at
 //! most [`MOST_LOGICAL`] links, and at most [`MOST_PARTITIONS`] partitions are looked into. No number of the

@@ -122,7 +122,7 @@ fn a_boot_sector_of_fat_is_no_table() {
     assert_eq!((fat.sector_bytes, found.table), (512, None));
 }
 
-/// Sectors of 4096 bytes are believed where a file system proves them, and a copy of a superblock is no proof.
+/// Sectors of 4096 bytes are believed where a file system proves them; a copy of a superblock is no proof.
 #[test]
 fn sectors_of_an_mbr_are_those_that_lead_to_a_file_system() {
     let mut disk = vec![0; 2 << 20];

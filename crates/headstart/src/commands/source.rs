@@ -84,8 +84,8 @@ pub(crate) fn say_of_source(source: &Source, path: &Path, output: &Path) {
     }
 }
 
-/// Warns of file systems that were not unmounted before they were copied: their journals hold changes that are
-/// not in place yet.
+/// Warns of file systems that were not unmounted before they were copied: their journals hold changes that
+/// are not in place yet.
 ///
 /// # Errors
 /// When the disk cannot be read.

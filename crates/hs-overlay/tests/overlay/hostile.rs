@@ -60,7 +60,7 @@ fn is_damaged(result: Result<Overlay, OverlayError>, part: DamagedPart) {
     }
 }
 
-// R37
+// R39
 #[test]
 fn a_newer_version_is_called_newer() {
     let error = with_slots(8, &[2]).map(|_| ()).unwrap_err();
@@ -72,7 +72,7 @@ fn a_newer_version_is_called_newer() {
     assert!(matches!(opened(&bytes), Err(OverlayError::Version { .. })));
 }
 
-// R38
+// R40
 #[test]
 fn a_superblock_that_contradicts_itself_is_refused() {
     for (at, value) in [
@@ -101,7 +101,7 @@ fn a_superblock_that_contradicts_itself_is_refused() {
     is_damaged(with_slots(128, &next), DamagedPart::Superblock);
 }
 
-// R39
+// R41
 #[test]
 fn a_map_of_another_digest_is_refused() {
     let mut bytes = made();
@@ -118,7 +118,7 @@ fn a_map_of_another_digest_is_refused() {
     assert!(opened(&bytes).is_err());
 }
 
-// R40
+// R42
 #[test]
 fn a_map_out_of_order_or_beyond_the_disk_is_refused() {
     let whole = made();
@@ -158,7 +158,7 @@ fn second_record(change: impl FnOnce(&mut [u8]), seals: bool) -> [u64; 3] {
     [30, 40, 41].map(|block| world.version(block))
 }
 
-// R41
+// R43
 #[test]
 fn a_header_that_is_not_whole_is_the_end_of_the_log() {
     assert_eq!(second_record(|_| {}, true), [2, 3, 0]);
@@ -168,7 +168,7 @@ fn a_header_that_is_not_whole_is_the_end_of_the_log() {
     }
 }
 
-// R42
+// R44
 #[test]
 fn extents_that_do_not_agree_are_the_end_of_the_log() {
     for (at, value) in [(KIND, 0), (KIND, 2), (KIND, 9), (128 + 3, 9), (128 + 4, 2), (128 + 4, 0)] {
@@ -176,7 +176,7 @@ fn extents_that_do_not_agree_are_the_end_of_the_log() {
     }
 }
 
-// R43
+// R45
 #[test]
 fn a_record_of_another_time_is_the_end_of_the_log() {
     for at in [24, 32, 64] {
@@ -184,13 +184,13 @@ fn a_record_of_another_time_is_the_end_of_the_log() {
     }
 }
 
-// R44
+// R46
 #[test]
 fn a_record_whose_data_is_torn_is_the_end_of_the_log() {
     assert_eq!(second_record(|record| record[2 * BLOCK - 1] ^= 1, true), [2, 0, 0]);
 }
 
-// R45
+// R47
 #[test]
 fn a_log_that_goes_on_in_what_is_used_is_refused() {
     let bytes = made();
