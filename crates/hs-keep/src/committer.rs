@@ -48,8 +48,8 @@ pub(crate) fn run(shared: &Arc<Shared>) {
     tell(outcomes);
 }
 
-/// Makes the append that a flush of this thread waits for, if that can be made now: so no thread has to be woken
-/// for it. What comes meanwhile is left to the committer.
+/// Makes the append that a flush of this thread waits for, if that can be made now: so no thread has to be
+/// woken for it. What comes meanwhile is left to the committer.
 pub(crate) fn lead(shared: &Arc<Shared>, mut state: MutexGuard<'_, KeptState>) {
     let Some(job) = state.overlay.poll_append() else {
         drop(state);
