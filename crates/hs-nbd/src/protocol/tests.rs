@@ -369,3 +369,35 @@ proptest! {
         }
     }
 }
+
+#[test]
+fn a_writable_disk_takes_writes_in_parts() {
+    let writable = ExportInfo { name: "x".into(), description: String::new(), bytes: DISK, writable: true };
+    let mut protocol = Protocol::new(vec![writable].into(), Security::Off);
+    events(&mut protocol, &[HELLO.to_vec(), go("x", &[])].concat());
+    let reply = |cookie| Reply { cookie, structured: false };
+    // Cut at a multiple of the size of parts; nothing before a part has come as a whole.
+    let (offset, len) = (u64::from(WRITE_PART_BYTES) - 5, 20);
+    let asked = Request { reply: reply(1), offset, len };
+    let data: Vec<u8> = (0..20).collect();
+    assert_eq!(events(&mut protocol, &request(1, 1, 1, offset, len)), []);
+    let part =
+        |offset, bytes: &[u8]| Event::Write { request: asked, offset, bytes: bytes.to_vec(), lasting: true };
+    assert_eq!(events(&mut protocol, &data[..7]), [part(offset, &data[..5])]);
+    let rest = [&data[7..], &request(0, 3, 2, 0, 0)[..]].concat();
+    assert_eq!(events(&mut protocol, &rest), [part(offset + 5, &data[5..]), Event::Flush(reply(2))]);
+    for (flags, command, zeroing, lasting) in
+        [(0, 4, Zeroing::Trim, false), (1, 6, Zeroing::Holes, true), (2, 6, Zeroing::Zeros, false)]
+    {
+        let asked = Request { reply: reply(3), offset: 5, len: 9 };
+        let zero = Event::Zero { request: asked, zeroing, lasting };
+        assert_eq!(events(&mut protocol, &request(flags, command, 3, 5, 9)), [zero]);
+    }
+    let refused = |errno| [Event::Send(reply(4).error(errno))];
+    assert_eq!(events(&mut protocol, &request(0, 6, 4, DISK, 1)), refused(errno::ENOSPC));
+    assert_eq!(events(&mut protocol, &request(0, 3, 4, 0, 1)), refused(errno::EINVAL));
+    assert_eq!(events(&mut protocol, &request(4, 4, 4, 0, 1)), refused(errno::EINVAL));
+    // What a refused write carries is not kept.
+    let beyond = [request(0, 1, 4, DISK - 1, 2), vec![0; 2]].concat();
+    assert_eq!(events(&mut protocol, &beyond), refused(errno::ENOSPC));
+}
