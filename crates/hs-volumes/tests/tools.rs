@@ -1,4 +1,9 @@
 //! Disks as `sfdisk` and the makers of file systems make them.
+#![allow(
+    clippy::disallowed_types,
+    clippy::disallowed_methods,
+    reason = "the programs that make disks are asked"
+)]
 
 use std::fs::File;
 use std::io::Write;
