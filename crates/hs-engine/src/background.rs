@@ -15,7 +15,7 @@ mod order;
 
 use hs_units::Nanos;
 
-use crate::MediumEstimate;
+use crate::{MediumEstimate, NeighbourPrice};
 pub(crate) use learned::Learned;
 pub(crate) use order::Order;
 
@@ -131,6 +131,13 @@ impl Background {
         let bytes = self.bytes.checked_div(self.windows).unwrap_or(assumed_bytes);
         let saved = self.chance() * self.estimate.latency().0 as f64;
         self.estimate.transfer(bytes).is_some_and(|transfer| saved > transfer.0 as f64)
+    }
+
+    /// What a neighbour of a miss saves and costs; none as long as the medium is not known.
+    pub(crate) fn neighbour_price(&self, bytes: u64) -> Option<NeighbourPrice> {
+        let transfer = self.estimate.transfer(bytes)?;
+        let latency = self.estimate.latency();
+        (latency > Nanos::ZERO).then_some(NeighbourPrice { latency, transfer })
     }
 
     /// Whether a learned window saves more than it costs, when it is needed by this `chance`: see

@@ -20,7 +20,7 @@ mod read_ahead;
 pub use estimate::MediumEstimate;
 pub use hs_queue as queue;
 pub use memory_budget::{MemoryBudget, MemoryBudgetConfig};
-pub use neighbours::Neighbours;
+pub use neighbours::{NeighbourPrice, Neighbours};
 pub use prefetch::{
     ChunkSize, EndReason, Late, LateRule, Next, Prefetch, PrefetchConfig, PrefetchRate, RequestId,
 };

@@ -7,68 +7,128 @@
 
 use std::collections::VecDeque;
 
-/// Windows read beyond the missed one, at most. Seven and itself, about 270 KB stored, take as long
-/// to transfer at 25 MB/s as one latency of 10 ms.
-const MAX_DEPTH: u64 = 7;
+use hs_units::Nanos;
+
+/// Neighbours farther from the missed window are not read with it.
+pub(crate) const FARTHEST: u64 = 31;
+/// The chance of a neighbour falls with its distance: it is learned for each of these distances and nearer
+/// ones.
+const REACHES: [u64; 4] = [2, 7, 15, FARTHEST];
+/// The chances before anything was seen: a start reads two fifths of an image's windows at most. Far ones
+/// begin to come when near ones are read.
+const ASSUMED: [f64; 4] = [0.4, 0.4, 0.12, 0.12];
+/// Neighbours no farther than this come on any medium where they are read this often.
+const NEAR: u64 = 7;
+const OFTEN: f64 = 0.3;
+/// Where few are expected to be used.
+const DOUBTFUL: f64 = 0.1;
+/// A shorter latency cannot be told from what a busy machine adds to each request, and saves little.
+const LEAST_LATENCY: Nanos = Nanos::from_millis(2);
 /// A neighbour that was not used within this many misses counts as unused.
 const PATIENCE: u64 = 48;
-/// One in this many misses reads neighbours although they have not paid: programs change.
+/// One in this many misses reads a neighbour although it does not pay: programs change.
 const PROBE_EVERY: u64 = 16;
-/// Weight of one outcome in the estimate.
+/// Weight of one outcome in the estimate of its own distance, and in those of farther ones.
 const WEIGHT: f64 = 1.0 / 32.0;
+const FARTHER_WEIGHT: f64 = WEIGHT / 4.0;
+
+/// What a neighbour costs and saves.
+#[derive(Clone, Copy, Debug)]
+pub struct NeighbourPrice {
+    /// What a request of its own would cost besides its bytes.
+    pub latency: Nanos,
+    /// How long its bytes take.
+    pub transfer: Nanos,
+}
 
 /// Learns whether neighbours pay.
 #[derive(Debug)]
 pub struct Neighbours {
-    used_share: f64,
+    chances: [f64; REACHES.len()],
     misses: u64,
-    /// Neighbours without an outcome yet, with the miss that brought them.
-    open: VecDeque<(u64, u64)>,
+    /// Neighbours without an outcome yet.
+    open: VecDeque<Brought>,
+}
+
+#[derive(Clone, Copy, Debug)]
+struct Brought {
+    window: u64,
+    reach: usize,
+    /// The miss that brought it.
+    miss: u64,
 }
 
 impl Neighbours {
-    /// Without any outcome: the first misses bring all.
+    /// Without any outcome: the first misses bring all that would pay in a usual start.
     #[must_use]
     pub const fn new() -> Self {
-        Self { used_share: 0.4, misses: 0, open: VecDeque::new() }
+        Self { chances: ASSUMED, misses: 0, open: VecDeque::new() }
     }
 
     /// Where few are expected to be used: none come but the odd one, until these have paid.
     #[must_use]
     pub const fn doubtful() -> Self {
-        Self { used_share: 0.1, misses: 0, open: VecDeque::new() }
+        Self { chances: [DOUBTFUL; REACHES.len()], misses: 0, open: VecDeque::new() }
     }
 
-    /// Takes a miss; returns how many of the windows after it to read as well.
-    pub fn miss(&mut self) -> u64 {
+    /// Takes a miss.
+    pub fn handle_miss(&mut self) {
         self.misses += 1;
-        while let Some((_, born)) = self.open.front()
-            && born + PATIENCE < self.misses
+        while let Some(brought) = self.open.front().copied()
+            && brought.miss + PATIENCE < self.misses
         {
             self.open.pop_front();
-            self.used_share -= self.used_share * WEIGHT;
-        }
-        match self.used_share {
-            share if share > 0.3 => MAX_DEPTH,
-            share if share > 0.2 => 3,
-            share if share > 0.12 => 1,
-            _ if self.misses.is_multiple_of(PROBE_EVERY) => 1,
-            _ => 0,
+            self.learn(brought.reach, 0.0);
         }
     }
 
-    /// A neighbour was read.
-    pub fn brought(&mut self, window: u64) {
-        self.open.push_back((window, self.misses));
+    /// Whether the neighbour this far behind the missed window should come: when the latency that it saves if
+    /// it is read is longer than the transfer that is in vain if it is not, each times its chance. The
+    /// nearest also come where latency is short: bytes come while the program computes.
+    #[must_use]
+    pub fn pays(&self, distance: u64, price: Option<NeighbourPrice>) -> bool {
+        let Some(reach) = reach(distance) else { return false };
+        let chance = self.chances[reach];
+        let saves = |price: NeighbourPrice| {
+            price.latency >= LEAST_LATENCY
+                && chance * price.latency.0 as f64 > (1.0 - chance) * price.transfer.0 as f64
+        };
+        (distance <= NEAR && chance > OFTEN) || price.is_some_and(saves)
+    }
+
+    /// Whether the nearest neighbour of this miss comes though it does not pay, to see whether it would.
+    #[must_use]
+    pub const fn probes(&self) -> bool {
+        self.misses.is_multiple_of(PROBE_EVERY)
+    }
+
+    /// A neighbour comes from this far behind the missed window.
+    pub fn handle_brought(&mut self, window: u64, distance: u64) {
+        if let Some(reach) = reach(distance) {
+            self.open.push_back(Brought { window, reach, miss: self.misses });
+        }
     }
 
     /// A window was read, perhaps one that was brought as a neighbour.
-    pub fn used(&mut self, window: u64) {
-        if let Some(at) = self.open.iter().position(|(open, _)| *open == window) {
-            self.open.remove(at);
-            self.used_share += (1.0 - self.used_share) * WEIGHT;
+    pub fn handle_used(&mut self, window: u64) {
+        if let Some(at) = self.open.iter().position(|brought| brought.window == window)
+            && let Some(brought) = self.open.remove(at)
+        {
+            self.learn(brought.reach, 1.0);
         }
     }
+
+    /// What became of a neighbour, 1 or 0, says something of farther ones too.
+    fn learn(&mut self, reach: usize, outcome: f64) {
+        self.chances[reach] += (outcome - self.chances[reach]) * WEIGHT;
+        for farther in &mut self.chances[reach + 1..] {
+            *farther += (outcome - *farther) * FARTHER_WEIGHT;
+        }
+    }
+}
+
+fn reach(distance: u64) -> Option<usize> {
+    REACHES.iter().position(|reach| distance <= *reach)
 }
 
 impl Default for Neighbours {
@@ -81,21 +141,36 @@ impl Default for Neighbours {
 mod tests {
     use super::*;
 
+    /// 10 ms a request, and 1.5 ms for a window.
+    const DEAR: Option<NeighbourPrice> =
+        Some(NeighbourPrice { latency: Nanos(10_000_000), transfer: Nanos(1_500_000) });
+    /// 0.1 ms a request.
+    const CHEAP: Option<NeighbourPrice> =
+        Some(NeighbourPrice { latency: Nanos(100_000), transfer: Nanos(1_500_000) });
+
+    /// How many windows come behind one that is missed.
+    fn depth(neighbours: &Neighbours, price: Option<NeighbourPrice>) -> u64 {
+        let pays =
+            |distance: &u64| neighbours.pays(*distance, price) || (*distance == 1 && neighbours.probes());
+        (1..=FARTHEST).take_while(pays).count() as u64
+    }
+
     /// Misses at these windows; returns requests and windows read.
-    fn replay(windows: impl Iterator<Item = u64>) -> (u64, u64) {
+    fn replay(price: Option<NeighbourPrice>, windows: impl Iterator<Item = u64>) -> (u64, u64) {
         let mut neighbours = Neighbours::new();
         let mut known = std::collections::HashSet::new();
         let (mut requests, mut read) = (0, 0);
         for window in windows {
-            neighbours.used(window);
+            neighbours.handle_used(window);
             if !known.insert(window) {
                 continue;
             }
             requests += 1;
             read += 1;
-            for neighbour in window + 1..=window + neighbours.miss() {
-                if known.insert(neighbour) {
-                    neighbours.brought(neighbour);
+            neighbours.handle_miss();
+            for distance in 1..=depth(&neighbours, price) {
+                if known.insert(window + distance) {
+                    neighbours.handle_brought(window + distance, distance);
                     read += 1;
                 }
             }
@@ -105,48 +180,66 @@ mod tests {
 
     #[test]
     fn neighbours_that_are_used_save_requests() {
-        let clustered = (0..1000).filter(|window| window % 5 != 4);
-        let (requests, read) = replay(clustered);
-        assert!(requests < 160 && read < 1100, "{requests} requests, {read} windows");
+        let clustered = || (0..1000).filter(|window| window % 5 != 4);
+        for (price, most) in [(None, 160), (CHEAP, 160), (DEAR, 50)] {
+            let (requests, read) = replay(price, clustered());
+            assert!(requests < most && read < 1100, "{requests} requests, {read} windows");
+        }
     }
 
     #[test]
-    fn the_less_neighbours_pay_the_fewer_come() {
+    fn a_dear_request_brings_more_than_a_cheap_one() {
+        let neighbours = Neighbours::new();
+        let depths = [None, CHEAP, DEAR].map(|price| depth(&neighbours, price));
+        assert_eq!(depths, [NEAR, NEAR, NEAR], "nothing was seen yet");
+    }
+
+    #[test]
+    fn windows_of_any_length_count_by_their_transfer() {
+        let neighbours = Neighbours::new();
+        let slow = DEAR.map(|price| NeighbourPrice { transfer: Nanos(30_000_000), ..price });
+        assert_eq!(depth(&neighbours, slow), NEAR);
+    }
+
+    #[test]
+    fn where_they_are_never_read_one_in_many_misses_tries_one() {
         let mut neighbours = Neighbours::new();
-        let mut depths: Vec<u64> = Vec::new();
+        let mut depths = Vec::new();
         for miss in 0..1_000 {
-            depths.push(neighbours.miss());
-            (1..=depths[miss as usize]).for_each(|neighbour| neighbours.brought(miss * 16 + neighbour));
+            neighbours.handle_miss();
+            let depth = depth(&neighbours, CHEAP);
+            (1..=depth).for_each(|distance| {
+                neighbours.handle_brought(miss * 64 + distance, distance);
+            });
+            depths.push(depth);
         }
         let probes = depths[500..].iter().filter(|depth| **depth == 1).count() as u64;
         assert!((500 / PROBE_EVERY..=500 / PROBE_EVERY + 1).contains(&probes), "{probes} of 500");
-        depths.dedup();
-        assert_eq!(depths[..5], [7, 3, 1, 0, 1]);
+        assert!(depths[500..].iter().all(|depth| *depth <= 1), "{depths:?}");
     }
 
     #[test]
     fn where_they_are_doubtful_they_come_once_they_have_paid() {
         let mut neighbours = Neighbours::doubtful();
-        let depths = |neighbours: &mut Neighbours| {
-            let miss = |miss: u64| {
-                let depth = neighbours.miss();
-                (1..=depth).for_each(|neighbour| {
-                    neighbours.brought(miss * 16 + neighbour);
-                    neighbours.used(miss * 16 + neighbour);
-                });
-                depth
-            };
-            (0..1_000).map(miss).collect::<Vec<u64>>()
-        };
-        let depths = depths(&mut neighbours);
-        assert_eq!((depths[0], depths[999]), (0, MAX_DEPTH));
+        let mut depths = Vec::new();
+        for miss in 0..2_000 {
+            neighbours.handle_miss();
+            let depth = depth(&neighbours, CHEAP);
+            for distance in 1..=depth {
+                neighbours.handle_brought(miss * 64 + distance, distance);
+                neighbours.handle_used(miss * 64 + distance);
+            }
+            depths.push(depth);
+        }
+        assert_eq!(depths[0], 0);
+        assert!(depths[1_999] >= 2, "{}", depths[1_999]);
     }
 
     #[test]
     fn a_random_reader_soon_gets_only_what_it_asks_for() {
         let mut prng = hs_units::Prng::new(1);
-        let windows: Vec<u64> = (0..1000).map(|_| prng.below(1_000_000) * 16).collect();
-        let (requests, read) = replay(windows.into_iter());
+        let windows: Vec<u64> = (0..1000).map(|_| prng.below(1_000_000) * 64).collect();
+        let (requests, read) = replay(CHEAP, windows.into_iter());
         assert!(requests > 995 && read < requests + 700, "{requests} requests, {read} windows");
     }
 }

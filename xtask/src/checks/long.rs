@@ -15,6 +15,7 @@ pub(crate) const LONG: &[Step] = &[
     ("endings", |root| cli(root, "ending", "ENDINGS", "200")),
     ("faults", |root| cli(root, "network_faults::", "NETWORK_FAULT_SEEDS", "200")),
     ("kills", |root| cli(root, "kills::", "KILLS", "100")),
+    ("damage", |root| filtered(root, "hs-disk", "damage::", &[("EVERY_BYTE", "1")])),
     ("mutants", |root| mutants::check(root)),
     ("packages", packages),
     ("live-build", live_build),
@@ -66,9 +67,12 @@ fn release(root: &Path) -> Outcome {
 
 /// Tests of the program with more seeds than usual.
 fn cli(root: &Path, filter: &str, variable: &str, count: &str) -> Outcome {
-    let filter = format!("test({filter})");
-    let arguments = ["-p", "headstart", "--test", "cli", "-E", &filter];
-    nextest::run(root, &Run { profile: "long", arguments: &arguments, variables: &[(variable, count)] })
+    filtered(root, "headstart", filter, &[(variable, count)])
+}
+
+fn filtered(root: &Path, package: &str, filter: &str, variables: &[(&str, &str)]) -> Outcome {
+    let filter = format!("package({package}) & test({filter})");
+    nextest::run(root, &Run { profile: "long", arguments: &["--workspace", "-E", &filter], variables })
 }
 
 /// Tests that `make test` leaves out, by its profile in `.config/nextest.toml`.

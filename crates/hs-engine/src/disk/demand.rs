@@ -164,7 +164,7 @@ impl<M: ImageMap> DiskEngine<M> {
                     let chunk = &self.table[slot];
                     let here = matches!(chunk.stage, Stage::Stored | Stage::Decoding { .. });
                     missed |= !(here && chunk.early);
-                    self.neighbours.used(window);
+                    self.neighbours.handle_used(window);
                     self.note_cold_read(now, window);
                 }
                 ChunkKey::Page(_) => {}

@@ -13,6 +13,7 @@ use super::image_map::{ChunkKey, ChunkLocation, ImageMap, WindowLocation};
 use super::reads::Requester;
 use super::stream::UNREADABLE_IN_A_ROW;
 use crate::RequestId;
+use crate::neighbours::FARTHEST;
 use crate::queue::{Class, ClientKey, Direction, Dispatch, Request, RequestTag};
 
 /// A medium that gives up sooner may be asked again at once: it is no drive that tries hard, or it knows the
@@ -25,6 +26,24 @@ const REST: u64 = 8;
 const LONGEST_REST: Nanos = Nanos::from_millis(60_000);
 /// Failed places that are remembered.
 const MOST_FAILED: usize = 4096;
+
+/// How far the windows of a request are extended.
+#[derive(Clone, Copy)]
+enum Extension {
+    /// To this window, without it.
+    To(u64),
+    /// As far as neighbours pay, up to so many bytes.
+    Paying { most_bytes: u64 },
+}
+
+impl Extension {
+    const fn may_reach(self, window: u64, first: u64) -> bool {
+        match self {
+            Self::To(end) => window < end,
+            Self::Paying { .. } => window.saturating_sub(first) <= FARTHEST,
+        }
+    }
+}
 
 impl<M: ImageMap> DiskEngine<M> {
     /// Hands a request for one chunk to the queue.
@@ -154,7 +173,7 @@ impl<M: ImageMap> DiskEngine<M> {
             None if self.fetches.slab[index].background_bytes > 0 => None,
             Some((slot, end)) if !is_merged => {
                 let ChunkKey::Cold(first) = self.table[slot].key else { unreachable!("windows are cold") };
-                self.extend(now, index, end.saturating_sub(first + 1), u64::MAX);
+                self.extend(now, index, Extension::To(end));
                 Some((first + 1..end, slot))
             }
             Some((slot, end)) => {
@@ -227,23 +246,34 @@ impl<M: ImageMap> DiskEngine<M> {
         if !fetch_of.streams.is_empty() || !fetch_of.chunks.iter().all(merges) {
             return;
         }
-        let depth = self.neighbours.miss();
-        let most = self.prefetch.most_neighbour_bytes().unwrap_or(u64::MAX);
-        self.extend(now, fetch, depth, most);
+        self.neighbours.handle_miss();
+        let most_bytes = self.prefetch.most_neighbour_bytes().unwrap_or(u64::MAX);
+        self.extend(now, fetch, Extension::Paying { most_bytes });
     }
 
     /// Windows behind the last one of a fetch come along that lie directly behind it and are neither here nor
-    /// on their way: up to so many behind the first, and so many bytes.
-    fn extend(&mut self, now: Nanos, fetch: u32, depth: u64, most_bytes: u64) {
+    /// on their way.
+    fn extend(&mut self, now: Nanos, fetch: u32, extension: Extension) {
         let chunks = &self.fetches.slab[fetch].chunks;
         let Some((first, last)) = chunks.first().zip(chunks.last()) else { return };
         let (ChunkKey::Cold(first), ChunkKey::Cold(last)) = (first.key, last.key) else { return };
         let mut bytes = 0;
-        for window in last + 1..=first.saturating_add(depth).min(self.map.windows().saturating_sub(1)) {
+        for window in last + 1..self.map.windows() {
+            if !extension.may_reach(window, first) {
+                return;
+            }
             let Some(place) = self.stored_place(window) else { return };
             bytes += place.range.len;
+            // A window that is stored with an equal one may lie before the first.
+            let distance = window.saturating_sub(first);
             let follows = place.range.offset == self.fetches.range(fetch).end();
-            if !follows || bytes > most_bytes || !self.is_unasked(now, window) {
+            let wanted = match extension {
+                Extension::To(_) => true,
+                Extension::Paying { most_bytes } => {
+                    bytes <= most_bytes && self.neighbour_pays(distance, place.range.len)
+                }
+            };
+            if !follows || !wanted || !self.is_unasked(now, window) {
                 return;
             }
             let slot = self.table.enter(ChunkKey::Cold(window));
@@ -252,8 +282,14 @@ impl<M: ImageMap> DiskEngine<M> {
             chunk.from_stream = false;
             chunk.requester = Requester { client: ClientKey::NONE, class: Class::Fill };
             self.add_member(fetch, slot);
-            self.neighbours.brought(window);
+            self.neighbours.handle_brought(window, distance);
         }
+    }
+
+    /// Whether a neighbour so far behind a miss, of so many stored bytes, should come with it.
+    fn neighbour_pays(&self, distance: u64, bytes: u64) -> bool {
+        let is_probe = distance == 1 && self.neighbours.probes();
+        is_probe || self.neighbours.pays(distance, self.background.neighbour_price(bytes))
     }
 
     /// See [`DiskEngine::handle_stored`].
