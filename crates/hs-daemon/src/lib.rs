@@ -15,6 +15,7 @@ mod named_image;
 mod recording;
 pub mod serve;
 mod serve_http;
+pub mod serve_guests;
 mod serve_memory;
 
 pub use recording::{RecordTo, Recording};
