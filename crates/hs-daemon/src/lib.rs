@@ -14,8 +14,8 @@ mod mounted;
 mod named_image;
 mod recording;
 pub mod serve;
-mod serve_http;
 pub mod serve_guests;
+mod serve_http;
 mod serve_memory;
 
 pub use recording::{RecordTo, Recording};

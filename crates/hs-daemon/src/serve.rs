@@ -165,12 +165,15 @@ pub fn run(args: &Serve, arguments: &[OsString], quiet: bool) -> anyhow::Result<
     let mut nbd = nbd(&served, nbd_listeners, options, &supervisor)?;
     careful::take_care();
     // Its guests' memory is mapped after what is there was locked into memory.
-    let mut guests = served.first().map(|served| served.guests(args, &mut kept, &supervisor)).transpose()?.flatten();
+    let mut guests =
+        served.first().map(|served| served.guests(args, &mut kept, &supervisor)).transpose()?.flatten();
     let socket = StatusSocket::offer(RunFolder::offered().as_ref());
     let subjects: Vec<Subject<'_>> = served
         .iter()
         .enumerate()
-        .map(|(number, served)| served.subject(args, &supervisor, &shown_at(nbd.as_ref(), guests.as_ref(), number)))
+        .map(|(number, served)| {
+            served.subject(args, &supervisor, &shown_at(nbd.as_ref(), guests.as_ref(), number))
+        })
         .collect();
     let statuses = || -> Vec<Status> {
         subjects

@@ -46,13 +46,15 @@ impl Inflight {
         check(queues, entries)?;
         let bytes = queue_bytes(entries) * usize::from(queues);
         let make = || -> io::Result<File> {
-            let file =
-                memfd_create("vhost-user-inflight", MemfdFlags::CLOEXEC | MemfdFlags::ALLOW_SEALING)?;
+            let file = memfd_create("vhost-user-inflight", MemfdFlags::CLOEXEC | MemfdFlags::ALLOW_SEALING)?;
             ftruncate(&file, bytes as u64)?;
             fcntl_add_seals(&file, SealFlags::SHRINK | SealFlags::GROW | SealFlags::SEAL)?;
             Ok(file.into())
         };
-        Ok((VhostUserInflight::new(bytes as u64, 0, queues, entries), make().map_err(Error::ReqHandlerError)?))
+        Ok((
+            VhostUserInflight::new(bytes as u64, 0, queues, entries),
+            make().map_err(Error::ReqHandlerError)?,
+        ))
     }
 
     /// The memory that a VMM has kept.

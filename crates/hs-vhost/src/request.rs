@@ -53,9 +53,8 @@ impl Request {
         if !memory.check_range(status_at, 1, Permissions::Write) {
             return None;
         }
-        let data_fits = data
-            .iter()
-            .all(|extent| memory.check_range(extent.at, extent.len as usize, Permissions::Write));
+        let data_fits =
+            data.iter().all(|extent| memory.check_range(extent.at, extent.len as usize, Permissions::Write));
         let wish = match header(memory, &readable) {
             Some((kind, sector)) if data_fits => wish(kind, sector, &data, disk_bytes),
             _ => Wish::Refused(STATUS_IO_ERROR),
@@ -73,9 +72,14 @@ fn wish(kind: u32, sector: u64, data: &[Extent], disk_bytes: u64) -> Wish {
             let inside = offset.and_then(|offset| offset.checked_add(bytes.into()));
             match offset {
                 Some(offset)
-                    if u64::from(bytes) % SECTOR_BYTES == 0 && inside.is_some_and(|end| end <= disk_bytes) =>
+                    if u64::from(bytes) % SECTOR_BYTES == 0
+                        && inside.is_some_and(|end| end <= disk_bytes) =>
                 {
-                    if bytes == 0 { Wish::Nothing } else { Wish::Read { offset, bytes } }
+                    if bytes == 0 {
+                        Wish::Nothing
+                    } else {
+                        Wish::Read { offset, bytes }
+                    }
                 }
                 _ => Wish::Refused(STATUS_IO_ERROR),
             }

@@ -165,8 +165,10 @@ impl Drop for VhostServer {
 fn accept(shared: &Arc<Shared>, socket: &SocketFile) {
     let mut short = false;
     loop {
-        let mut watched =
-            [PollFd::new(&shared.stop, PollFlags::IN), PollFd::from_borrowed_fd(socket.as_fd(), PollFlags::IN)];
+        let mut watched = [
+            PollFd::new(&shared.stop, PollFlags::IN),
+            PollFd::from_borrowed_fd(socket.as_fd(), PollFlags::IN),
+        ];
         let outcome =
             if short { poll(&mut watched[..1], Some(&SHORTAGE_PAUSE)) } else { poll(&mut watched, None) };
         if let Err(error) = outcome
@@ -184,10 +186,7 @@ fn accept(shared: &Arc<Shared>, socket: &SocketFile) {
                 Ok(stream) => serve(shared, stream),
                 Err(error) => {
                     let errno = error.raw_os_error().map(Errno::from_raw_os_error);
-                    short = matches!(
-                        errno,
-                        Some(Errno::MFILE | Errno::NFILE | Errno::NOBUFS | Errno::NOMEM)
-                    );
+                    short = matches!(errno, Some(Errno::MFILE | Errno::NFILE | Errno::NOBUFS | Errno::NOMEM));
                     if short {
                         log::error!("a VMM cannot be taken: {error}");
                     }
