@@ -226,7 +226,12 @@ pub fn run(args: &Serve, arguments: &[OsString], quiet: bool) -> anyhow::Result<
         http.stop();
     }
     if args.json {
-        let stats = nbd.as_ref().map(NbdServer::stats).unwrap_or_default();
+        let mut stats = nbd.as_ref().map(NbdServer::stats).unwrap_or_default();
+        if let Some(guests) = guests.as_ref().map(VhostServer::stats) {
+            stats.connections += guests.connections;
+            stats.reads += guests.reads;
+            stats.sent_bytes += guests.read_bytes;
+        }
         let http = http.as_ref().map(serve_http::HttpImages::totals);
         show::json(&Totals::of(args, &served, stats, http, began))?;
     }

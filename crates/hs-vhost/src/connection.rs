@@ -31,6 +31,11 @@ impl fmt::Display for Why {
             Self::HungUp => f.write_str("it has closed the connection"),
             Self::Stopped => f.write_str("the server ends"),
             Self::Silent => f.write_str("it said nothing"),
+            // The crate says no more of a message that it refuses.
+            Self::Failed(Error::InvalidParam) => f.write_str(
+                "one of its messages cannot be right (does it share its guest's memory, and as much as it says? \
+                 QEMU: memory-backend-memfd with share=on)",
+            ),
             Self::Failed(error) => error.fmt(f),
         }
     }
