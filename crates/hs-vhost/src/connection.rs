@@ -87,7 +87,8 @@ fn serve(
         }
         match handler.handle_request() {
             Ok(()) => silent_until = None,
-            Err(Error::Disconnected) => return Why::HungUp,
+            // A guest that ends, or a server that hangs up.
+            Err(Error::Disconnected | Error::SocketBroken(_)) => return Why::HungUp,
             Err(error) => return Why::Failed(error),
         }
     }

@@ -111,7 +111,11 @@ fn header(memory: &GuestMemoryMmap, readable: &[Extent]) -> Option<(u32, u64)> {
 
 #[cfg(test)]
 mod tests {
+    use hs_units::Prng;
+    use virtio_queue::desc::split::Descriptor;
+
     use super::*;
+    use crate::chain::Table;
 
     const DISK_BYTES: u64 = 1 << 20;
 
@@ -140,6 +144,41 @@ mod tests {
         for (sector, bytes) in [(2047, 1024), (2048, 512), (u64::MAX, 512), (u64::MAX / 512, 512), (0, 511)] {
             assert_eq!(wish(TYPE_IN, sector, bytes), Wish::Refused(STATUS_IO_ERROR), "{sector} {bytes}");
         }
+    }
+
+    #[test]
+    fn whatever_a_guest_writes_reads_stay_in_its_memory_and_in_the_disk() {
+        let memory = GuestMemoryMmap::from_ranges(&[(GuestAddress(0), 0x1_0000)]).expect("memory");
+        let table = Table { at: GuestAddress(0x1000), size: 8 };
+        let mut prng = Prng::new(7);
+        let mut pick = |from: &[u64]| from[prng.below(from.len() as u64) as usize];
+        let mut reads = 0;
+        for _ in 0..50_000 {
+            for number in 0..8 {
+                let at = pick(&[0x800, 0x900, 0x1000, 0x1040, 0x2000, 0xfff0, 0x1_0000, u64::MAX - 8]);
+                let len = pick(&[0, 1, 1, 16, 512, 513, 1024, 0xf000, u64::from(u32::MAX)]) as u32;
+                let (flags, next) = (pick(&[0, 1, 1, 2, 3, 3, 4, 5]), pick(&[1, 2, 3, 4, 5, 6, 7, 8]));
+                let descriptor = Descriptor::new(at, len, flags as u16, next as u16);
+                memory.write_obj(descriptor, GuestAddress(0x1000 + 16 * number)).expect("written");
+            }
+            if pick(&[0, 1]) == 0 {
+                let header = Descriptor::new(0x800, 16, 1, 1);
+                memory.write_obj(header, GuestAddress(0x1000)).expect("written");
+            }
+            memory.write_obj(pick(&[0, 0, 1, 4, 8, 11]), GuestAddress(0x800)).expect("written");
+            memory.write_obj(pick(&[0, 2047, u64::MAX]), GuestAddress(0x808)).expect("written");
+            let Ok(chain) = Chain::walk(&memory, table, 0) else { continue };
+            let Some(request) = Request::parse(&memory, chain, DISK_BYTES) else { continue };
+            assert!(memory.check_range(request.status_at, 1, Permissions::Write));
+            if let Wish::Read { offset, bytes } = request.wish {
+                reads += 1;
+                assert!(offset + u64::from(bytes) <= DISK_BYTES);
+                assert_eq!(request.data.iter().map(|extent| extent.len).sum::<u32>(), bytes);
+                let is_inside = |at: &Extent| memory.check_range(at.at, at.len as usize, Permissions::Write);
+                assert!(request.data.iter().all(is_inside));
+            }
+        }
+        assert!(reads > 100, "{reads}");
     }
 
     #[test]

@@ -1,5 +1,7 @@
 //! Listens, and gives each VMM a thread.
 
+use std::collections::HashMap;
+use std::net::Shutdown;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::os::unix::net::UnixStream;
 use std::path::Path;
@@ -23,7 +25,7 @@ use crate::ring::{Common, Totals};
 use crate::room::Room;
 
 /// VMMs that are served at once. Each may have 8 MiB under way.
-const MOST_CONNECTIONS: u64 = 32;
+const MOST_CONNECTIONS: usize = 32;
 /// How long to wait before VMMs are accepted again when the process has no descriptors left.
 const SHORTAGE_PAUSE: Timespec = Timespec { tv_sec: 0, tv_nsec: 100_000_000 };
 
@@ -75,7 +77,8 @@ struct Shared {
 
 #[derive(Default)]
 struct Connected {
-    now: u64,
+    /// Their connections, to hang up at the end.
+    all: HashMap<u64, UnixStream>,
     arrived: u64,
 }
 
@@ -138,7 +141,7 @@ impl VhostServer {
         let connected = self.shared.connected.lock();
         VhostStats {
             connections: connected.arrived,
-            connected: connected.now,
+            connected: connected.all.len() as u64,
             reads: self.shared.totals.reads.load(Relaxed),
             read_bytes: self.shared.totals.bytes.load(Relaxed),
         }
@@ -151,7 +154,11 @@ impl VhostServer {
             let _ = acceptor.join();
         }
         let mut connected = self.shared.connected.lock();
-        self.shared.changed.wait_while(&mut connected, |connected| connected.now > 0);
+        for stream in connected.all.values() {
+            // It may wait for the rest of a message.
+            let _ = stream.shutdown(Shutdown::Both);
+        }
+        self.shared.changed.wait_while(&mut connected, |connected| !connected.all.is_empty());
     }
 }
 
@@ -198,23 +205,23 @@ fn accept(shared: &Arc<Shared>, socket: &SocketFile) {
 
 /// Gives a VMM its thread.
 fn serve(shared: &Arc<Shared>, stream: UnixStream) {
-    let peer = match peer_process(&stream) {
-        Ok(peer) => peer,
+    let (peer, own) = match peer_process(&stream).and_then(|peer| Ok((peer, stream.try_clone()?))) {
+        Ok(known) => known,
         Err(error) => return log::error!("a VMM cannot be served: {error}"),
     };
     let (user, process) = (peer.uid, peer.pid);
     let mut connected = shared.connected.lock();
     connected.arrived += 1;
-    if connected.now >= MOST_CONNECTIONS {
+    if connected.all.len() >= MOST_CONNECTIONS {
         return log::warn!("the VMM of process {process} is turned away: {MOST_CONNECTIONS} are connected");
     }
-    connected.now += 1;
     let number = connected.arrived;
+    connected.all.insert(number, own);
     drop(connected);
-    let entry = Entry(Arc::clone(shared));
+    let entry = Entry { shared: Arc::clone(shared), number };
     let run = move || {
         log::info!("a VMM has connected: process {process} of user {user}");
-        let shared = &entry.0;
+        let shared = &entry.shared;
         let common = Arc::new(Common {
             disk: Arc::clone(&shared.disk),
             client: user_key(user),
@@ -249,11 +256,14 @@ fn serial(disk: &ServedDisk) -> [u8; ID_BYTES] {
 }
 
 /// A connection among the counted ones.
-struct Entry(Arc<Shared>);
+struct Entry {
+    shared: Arc<Shared>,
+    number: u64,
+}
 
 impl Drop for Entry {
     fn drop(&mut self) {
-        self.0.connected.lock().now -= 1;
-        self.0.changed.notify_all();
+        self.shared.connected.lock().all.remove(&self.number);
+        self.shared.changed.notify_all();
     }
 }

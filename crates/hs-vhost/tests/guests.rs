@@ -220,21 +220,29 @@ fn what_waits_for_the_medium_holds_no_other_request_and_a_reset_waits_for_it() {
     }
     wait_until(|| gates.waiting(0) > 0);
     assert_eq!(guest.status(0, 8), 0xff);
+    let mut left = None;
     std::thread::scope(|scope| {
         let reset = scope.spawn(|| guest.vmm.get_vring_base(0).expect("stopped"));
         // A VMM that is gone, with a request under way.
         let mut gone = Guest::served(&socket, 1).expect("served");
         gone.ask(0, 0, (IN, SLOW_SECTOR), (DATA_AT, 4096));
-        drop(gone);
+        wait_until(|| served.server.stats().reads == 5);
+        let Guest { vmm, memory, .. } = gone;
+        drop(vmm);
         wait_until(|| served.server.stats().connected == 1);
         assert!(!reset.is_finished());
         gates.open(0);
         assert_eq!(reset.join().expect("joined"), 4);
+        left = Some(memory);
     });
     assert_eq!(guest.answered(0), (8, 4097));
     assert!(guest.bytes(slow_at, 4096) == sample.disk[SLOW_WINDOW * WINDOW..][..4096]);
     guest.start(0).expect("started");
     check(&mut guest, 0, &sample.disk, 1, 1);
+    // Its memory is another one's by now.
+    let mut found = vec![1; 4096];
+    left.expect("there was one").read_slice(&mut found, GuestAddress(DATA_AT)).expect("in memory");
+    assert!(found.iter().all(|byte| *byte == 0), "a guest whose connection has ended is not written to");
 }
 
 #[test]
