@@ -35,6 +35,7 @@ for module in MODULES; do /bin/busybox insmod /$module; done
 /bin/busybox md5sum /dev/vda
 /bin/busybox dd if=/dev/zero of=/dev/vda bs=4096 count=1 || /bin/busybox echo nothing is written
 /bin/busybox mount -t ext4 -o ro /dev/vda /new
+/bin/busybox mount --move /dev /new/dev
 exec /bin/busybox switch_root /new /sbin/init
 ";
 
