@@ -168,13 +168,7 @@ pub fn run(args: &Serve, arguments: &[OsString], quiet: bool) -> anyhow::Result<
     let mut guests =
         served.first().map(|served| served.guests(args, &mut kept, &supervisor)).transpose()?.flatten();
     let socket = StatusSocket::offer(RunFolder::offered().as_ref());
-    let subjects: Vec<Subject<'_>> = served
-        .iter()
-        .enumerate()
-        .map(|(number, served)| {
-            served.subject(args, &supervisor, &shown_at(nbd.as_ref(), guests.as_ref(), number))
-        })
-        .collect();
+    let subjects = subjects_of(args, &served, &supervisor, (nbd.as_ref(), guests.as_ref()));
     let statuses = || -> Vec<Status> {
         subjects
             .iter()
@@ -226,16 +220,33 @@ pub fn run(args: &Serve, arguments: &[OsString], quiet: bool) -> anyhow::Result<
         http.stop();
     }
     if args.json {
-        let mut stats = nbd.as_ref().map(NbdServer::stats).unwrap_or_default();
-        if let Some(guests) = guests.as_ref().map(VhostServer::stats) {
-            stats.connections += guests.connections;
-            stats.reads += guests.reads;
-            stats.sent_bytes += guests.read_bytes;
-        }
+        let stats = stats_of(nbd.as_ref(), guests.as_ref());
         let http = http.as_ref().map(serve_http::HttpImages::totals);
         show::json(&Totals::of(args, &served, stats, http, began))?;
     }
     Ok(0)
+}
+
+/// What can be told of each image whose disk is read.
+fn subjects_of<'a>(
+    args: &Serve,
+    served: &'a [ServedExport],
+    supervisor: &Supervisor,
+    (nbd, guests): (Option<&NbdServer>, Option<&VhostServer>),
+) -> Vec<Subject<'a>> {
+    let served = served.iter().enumerate();
+    served.map(|(number, served)| served.subject(args, supervisor, &shown_at(nbd, guests, number))).collect()
+}
+
+/// What was done for those who read disks.
+fn stats_of(nbd: Option<&NbdServer>, guests: Option<&VhostServer>) -> NbdStats {
+    let mut stats = nbd.map(NbdServer::stats).unwrap_or_default();
+    if let Some(guests) = guests.map(VhostServer::stats) {
+        stats.connections += guests.connections;
+        stats.reads += guests.reads;
+        stats.sent_bytes += guests.read_bytes;
+    }
+    stats
 }
 
 /// What is served, in a line for a service manager.

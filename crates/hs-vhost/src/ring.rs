@@ -60,7 +60,7 @@ pub(crate) struct Ring {
     number: usize,
     table: Table,
     call: Arc<Call>,
-    state: Mutex<State>,
+    state: Mutex<QueueState>,
     drained: Condvar,
     /// Whether the guest's memory is still written. A connection that has ended may have a successor for the
     /// same guest, which answers what this one leaves.
@@ -72,7 +72,7 @@ pub(crate) struct Ring {
     wake: OwnedFd,
 }
 
-struct State {
+struct QueueState {
     queue: Queue,
     inflight: Option<InflightQueue>,
     under_way: u16,
@@ -98,7 +98,7 @@ impl Ring {
     fn next(&self) -> Result<Option<u16>, Broken> {
         let memory = self.memory.memory();
         let mut state = self.state.lock();
-        let State { queue, inflight, under_way, .. } = &mut *state;
+        let QueueState { queue, inflight, under_way, .. } = &mut *state;
         let entries = queue.size();
         let next = queue.iter(&*memory).map_err(Broken::Available)?.next();
         let Some(head) = next.map(|chain| chain.head_index()) else { return Ok(None) };
@@ -195,7 +195,7 @@ impl Ring {
     ) {
         let memory = self.memory.memory();
         let mut state = self.state.lock();
-        let State { queue, inflight, under_way, .. } = &mut *state;
+        let QueueState { queue, inflight, under_way, .. } = &mut *state;
         *under_way -= 1;
         if *is_open {
             let given = status.map(|(at, status)| memory.write_obj(status, at)).transpose();
@@ -209,7 +209,7 @@ impl Ring {
             if let Some(inflight) = inflight {
                 inflight.answered(head, queue.next_used());
             }
-            // Under the lock: whoever waits for the last request has the guest interrupted before.
+            // Under the lock: a thread that waits for the last request has the guest interrupted before.
             if queue.needs_notification(&*memory).unwrap_or(true) {
                 self.call.signal();
             }
@@ -278,7 +278,7 @@ impl Running {
     pub(crate) fn start(common: &Arc<Common>, setup: Setup) -> io::Result<Self> {
         let Setup { number, queue, inflight, left, memory, call, kick } = setup;
         let table = Table { at: GuestAddress(queue.desc_table()), size: queue.size() };
-        let state = State { queue, inflight, under_way: left.len() as u16, has_complained: false };
+        let state = QueueState { queue, inflight, under_way: left.len() as u16, has_complained: false };
         let ring = Arc::new(Ring {
             common: Arc::clone(common),
             memory,

@@ -122,8 +122,8 @@ impl VhostServer {
         Ok(Self { shared, socket, acceptor: Some(acceptor) })
     }
 
-    /// The socket that it listens on. A supervisor that holds a duplicate of it keeps VMMs waiting, instead of
-    /// being refused, when this process dies.
+    /// The socket that it listens on. A supervisor that holds a duplicate of it keeps VMMs waiting, instead
+    /// of being refused, when this process dies.
     #[must_use]
     pub fn socket(&self) -> BorrowedFd<'_> {
         self.socket.as_fd()

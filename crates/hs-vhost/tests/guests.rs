@@ -26,26 +26,26 @@ use crate::guest::{DATA_AT, ENTRIES, Guest, IN, INDIRECT, MEMORY_BYTES, NEXT, WR
 
 const SECTOR: usize = 512;
 
-struct Served {
+struct ServedGuests {
     server: VhostServer,
     disk: Arc<ServedDisk>,
     socket: PathBuf,
     _folder: Option<tempfile::TempDir>,
 }
 
-fn serve_at(socket: &Path, store: Arc<dyn Store>, options: VhostOptions) -> Served {
+fn serve_at(socket: &Path, store: Arc<dyn Store>, options: VhostOptions) -> ServedGuests {
     let config = ServeConfig { prefetching: Prefetching::Off, ..ServeConfig::default() };
     let disk = config.open(store, None).expect("opened");
     let file = SocketFile::bind(socket).expect("listens");
     let server = VhostServer::start(Arc::clone(&disk), file, options).expect("served");
-    Served { server, disk, socket: socket.to_owned(), _folder: None }
+    ServedGuests { server, disk, socket: socket.to_owned(), _folder: None }
 }
 
-fn serve(sample: &Sample, options: VhostOptions) -> Served {
+fn serve(sample: &Sample, options: VhostOptions) -> ServedGuests {
     let folder = tempfile::tempdir().expect("a folder");
     let store = FileStore::open(sample.path("cold.hsi")).expect("there");
     let served = serve_at(&folder.path().join("socket"), Arc::new(store), options);
-    Served { _folder: Some(folder), ..served }
+    ServedGuests { _folder: Some(folder), ..served }
 }
 
 fn check(guest: &mut Guest, queue: usize, disk: &[u8], sector: usize, sectors: usize) {
@@ -55,7 +55,7 @@ fn check(guest: &mut Guest, queue: usize, disk: &[u8], sector: usize, sectors: u
 }
 
 /// Another guest reads what it should.
-fn assert_serves(served: &Served, sample: &Sample) {
+fn assert_serves(served: &ServedGuests, sample: &Sample) {
     let mut guest = Guest::served(&served.socket, 1).expect("served");
     check(&mut guest, 0, &sample.disk, 300, 200);
 }

@@ -1,4 +1,4 @@
-//! A guest with a virtio block device, and its VMM: rings are written by hand, so that they may also be wrong.
+//! A guest with a virtio block device, and its VMM. Rings are written by hand, so that they may be wrong.
 
 use std::fs::File;
 use std::os::fd::AsRawFd;
