@@ -165,8 +165,7 @@ pub fn run(args: &Serve, arguments: &[OsString], quiet: bool) -> anyhow::Result<
     let mut nbd = nbd(&served, nbd_listeners, options, &supervisor)?;
     careful::take_care();
     // Its guests' memory is mapped after what is there was locked into memory.
-    let mut guests =
-        served.first().map(|served| served.guests(args, &mut kept, &supervisor)).transpose()?.flatten();
+    let mut guests = start_guests(args, &served, &mut kept, &supervisor)?;
     let socket = StatusSocket::offer(RunFolder::offered().as_ref());
     let subjects = subjects_of(args, &served, &supervisor, (nbd.as_ref(), guests.as_ref()));
     let statuses = || -> Vec<Status> {
@@ -208,9 +207,7 @@ pub fn run(args: &Serve, arguments: &[OsString], quiet: bool) -> anyhow::Result<
     if let Some(nbd) = &mut nbd {
         nbd.stop();
     }
-    if let Some(guests) = &mut guests {
-        guests.stop();
-    }
+    guests.iter_mut().for_each(VhostServer::stop);
     ended?;
     for trouble in served.iter().filter_map(|served| served.on_medium.trouble()) {
         log::warn!("{trouble}");
@@ -225,6 +222,17 @@ pub fn run(args: &Serve, arguments: &[OsString], quiet: bool) -> anyhow::Result<
         show::json(&Totals::of(args, &served, stats, http, began))?;
     }
     Ok(0)
+}
+
+/// Shows the disk to guests as a device, where that is asked for.
+fn start_guests(
+    args: &Serve,
+    served: &[ServedExport],
+    kept: &mut HandedOver,
+    supervisor: &Supervisor,
+) -> anyhow::Result<Option<VhostServer>> {
+    let (Some(guests), Some(served)) = (&args.guests, served.first()) else { return Ok(None) };
+    serve_guests::start(&served.disk, guests, kept, supervisor).map(Some)
 }
 
 /// What can be told of each image whose disk is read.
@@ -451,17 +459,6 @@ impl ServedExport {
         let server = serve_memory::start(&self.disk, path, kept, supervisor)?;
         self.disk.begin_prefetch(Some(server.deliver()))?;
         Ok(Some(server))
-    }
-
-    /// Shows its disk to guests as a device, where that is asked for.
-    fn guests(
-        &self,
-        args: &Serve,
-        kept: &mut HandedOver,
-        supervisor: &Supervisor,
-    ) -> anyhow::Result<Option<VhostServer>> {
-        let Some(guests) = &args.guests else { return Ok(None) };
-        serve_guests::start(&self.disk, guests, kept, supervisor).map(Some)
     }
 
     fn export(&self) -> Export {

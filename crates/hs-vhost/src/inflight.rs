@@ -1,8 +1,8 @@
 //! What a server that dies has under way, in memory that its VMM keeps for the next one.
 //!
 //! Layout and order of writes: "Inflight I/O tracking" in QEMU's docs/interop/vhost-user.rst, split
-//! virtqueue. A request is marked when it is taken, and unmarked around its entry in the used ring in an order
-//! from which the next server finds out whether the guest has got the answer.
+//! virtqueue. A request is marked when it is taken, and unmarked around its entry in the used ring in an
+//! order from which the next server finds out whether the guest has got the answer.
 
 use std::fs::File;
 use std::io;
