@@ -15,6 +15,7 @@ mod mounted;
 mod named_image;
 mod recording;
 pub mod serve;
+pub mod serve_guests;
 mod serve_http;
 mod serve_memory;
 

@@ -1,4 +1,4 @@
-//! `headstart serve`: NBD exports, and images as files over HTTP.
+//! `headstart serve`: disks over NBD and vhost-user, and images as files over HTTP.
 
 use std::ffi::OsString;
 use std::os::fd::AsFd;
@@ -9,10 +9,13 @@ use std::time::Instant;
 use anyhow::bail;
 use hs_disk::Watch;
 use hs_keep::{KeepFile, KeptDisk};
-use hs_nbd::{Export, ExportedDisk, KeptImage, NbdAddress, NbdListeners, NbdOptions, NbdServer, NbdTls};
+use hs_nbd::{
+    Export, ExportedDisk, KeptImage, NbdAddress, NbdListeners, NbdOptions, NbdServer, NbdStats, NbdTls,
+};
 use hs_serve::{BackgroundFill, CacheSizing, Prefetching, ServedDisk};
 use hs_uffd::UffdServer;
 use hs_units::{BLOCK_BYTES, ByteSize};
+use hs_vhost::VhostServer;
 use rustix::event::{PollFd, PollFlags, poll};
 use rustix::process::Signal;
 use rustix::thread::CapabilitySet;
@@ -22,6 +25,7 @@ use serde_json::Value;
 use crate::keep;
 use crate::live_page::{self, LivePage, Now};
 use crate::named_image::NamedImage;
+use crate::serve_guests::{self, Guests};
 use crate::{ServerOptions, background_fill, serve_http, serve_memory};
 use hs_device::Medium;
 use hs_output::log_output;
@@ -60,6 +64,8 @@ pub struct Serve {
     pub nbd: Vec<NbdAddress>,
     /// The socket at which VMMs get the memory of their guests.
     pub uffd: Option<PathBuf>,
+    /// The socket at which VMMs get the disk as a device of their guests.
+    pub guests: Option<Guests>,
     /// Addresses for HTTP clients.
     pub http: Vec<String>,
     /// Small files to serve over HTTP as well.
@@ -97,13 +103,13 @@ pub struct Serve {
 impl Serve {
     /// Whether disks are read by what is served, and not only whole images.
     fn reads_disks(&self) -> bool {
-        !self.nbd.is_empty() || self.uffd.is_some()
+        !self.nbd.is_empty() || self.uffd.is_some() || self.guests.is_some()
     }
 
     /// Refuses flags that do not go together.
     fn check(&self) -> anyhow::Result<()> {
         if self.fill && !self.reads_disks() {
-            bail!("--fill is for those who read disks (--nbd)");
+            bail!("--fill is for those who read disks (--nbd, --vhost-user-blk)");
         }
         if self.uffd.is_some() && self.images.len() > 1 {
             bail!("--uffd serves one image: its VMMs do not say which");
@@ -111,8 +117,16 @@ impl Serve {
         if self.keep.is_some() && self.nbd.is_empty() {
             bail!("--keep is for those who write (--nbd)");
         }
+        if self.keep.is_some() && self.guests.is_some() {
+            bail!(
+                "--keep is not for --vhost-user-blk: its guests would read the disk without what was written"
+            );
+        }
         if self.keep.is_some() && self.images.len() > 1 {
             bail!("--keep is for one image: start a server for each that is written to");
+        }
+        if self.guests.is_some() && self.images.len() > 1 {
+            bail!("--vhost-user-blk serves one image: its VMMs do not say which");
         }
         Ok(())
     }
@@ -168,12 +182,10 @@ pub fn run(args: &Serve, arguments: &[OsString], quiet: bool) -> anyhow::Result<
     let memory = served.first().map(|served| served.memory(args, &mut kept, &supervisor)).transpose()?;
     let mut nbd = nbd(&served, nbd_listeners, options, &supervisor)?;
     careful::take_care();
+    // Its guests' memory is mapped after what is there was locked into memory.
+    let mut guests = start_guests(args, &served, &mut kept, &supervisor)?;
     let socket = StatusSocket::offer(RunFolder::offered().as_ref());
-    let subjects: Vec<Subject<'_>> = served
-        .iter()
-        .enumerate()
-        .map(|(number, served)| served.subject(args, &supervisor, &uris(nbd.as_ref(), number)))
-        .collect();
+    let subjects = subjects_of(args, &served, &supervisor, (nbd.as_ref(), guests.as_ref()));
     let statuses = || -> Vec<Status> {
         subjects
             .iter()
@@ -194,7 +206,7 @@ pub fn run(args: &Serve, arguments: &[OsString], quiet: bool) -> anyhow::Result<
         if let (false, Some(http)) = (quiet, &http) {
             http.say_where(&named);
         }
-        say_where(quiet, &served, nbd.as_ref(), metrics.as_ref(), page.as_ref());
+        say_where(quiet, &served, (nbd.as_ref(), guests.as_ref()), metrics.as_ref(), page.as_ref());
     }
     let reload = || reload(http.as_ref(), nbd_tls.as_ref());
     let now = || Now { statuses: statuses(), clients: http.as_ref().map(serve_http::HttpImages::clients) };
@@ -214,6 +226,7 @@ pub fn run(args: &Serve, arguments: &[OsString], quiet: bool) -> anyhow::Result<
     if let Some(nbd) = &mut nbd {
         nbd.stop();
     }
+    guests.iter_mut().for_each(VhostServer::stop);
     ended?;
     kept?;
     served.iter().filter_map(|served| served.on_medium.trouble()).for_each(|trouble| log::warn!("{trouble}"));
@@ -222,7 +235,9 @@ pub fn run(args: &Serve, arguments: &[OsString], quiet: bool) -> anyhow::Result<
         http.stop();
     }
     if args.json {
-        show::json(&Totals::of(args, &served, nbd.as_ref(), http.as_ref(), began))?;
+        let stats = stats_of(nbd.as_ref(), guests.as_ref());
+        let http = http.as_ref().map(serve_http::HttpImages::totals);
+        show::json(&Totals::of(args, &served, stats, http, began))?;
     }
     Ok(0)
 }
@@ -232,14 +247,49 @@ fn close_kept(served: &[ServedExport]) -> anyhow::Result<()> {
     served.iter().filter_map(|served| served.kept.as_deref()).try_for_each(keep::close)
 }
 
+/// Shows the disk to guests as a device, where that is asked for.
+fn start_guests(
+    args: &Serve,
+    served: &[ServedExport],
+    kept: &mut HandedOver,
+    supervisor: &Supervisor,
+) -> anyhow::Result<Option<VhostServer>> {
+    let (Some(guests), Some(served)) = (&args.guests, served.first()) else { return Ok(None) };
+    serve_guests::start(&served.disk, guests, kept, supervisor).map(Some)
+}
+
+/// What can be told of each image whose disk is read.
+fn subjects_of<'a>(
+    args: &Serve,
+    served: &'a [ServedExport],
+    supervisor: &Supervisor,
+    (nbd, guests): (Option<&NbdServer>, Option<&VhostServer>),
+) -> Vec<Subject<'a>> {
+    let served = served.iter().enumerate();
+    served.map(|(number, served)| served.subject(args, supervisor, &shown_at(nbd, guests, number))).collect()
+}
+
+/// What was done for those who read disks.
+fn stats_of(nbd: Option<&NbdServer>, guests: Option<&VhostServer>) -> NbdStats {
+    let mut stats = nbd.map(NbdServer::stats).unwrap_or_default();
+    if let Some(guests) = guests.map(VhostServer::stats) {
+        stats.connections += guests.connections;
+        stats.reads += guests.reads;
+        stats.sent_bytes += guests.read_bytes;
+    }
+    stats
+}
+
 /// What is served, in a line for a service manager.
 fn words(args: &Serve, images: usize) -> String {
-    match (args.nbd.is_empty(), args.http.is_empty()) {
-        (false, true) => format!("{} images for NBD clients", images),
-        (true, false) => format!("{} images over HTTP", images),
-        (true, true) => format!("{images} image as memory"),
-        (false, false) => format!("{} images for NBD clients and over HTTP", images),
-    }
+    let ways = [
+        (!args.nbd.is_empty()).then_some("for NBD clients"),
+        (!args.http.is_empty()).then_some("over HTTP"),
+        args.guests.is_some().then_some("as a device of guests"),
+        args.uffd.is_some().then_some("as memory"),
+    ];
+    let ways: Vec<&str> = ways.into_iter().flatten().collect();
+    format!("{images} {} {}", if images == 1 { "image" } else { "images" }, ways.join(" and "))
 }
 
 /// The images that the arguments name, as a server that died has served them.
@@ -293,7 +343,8 @@ fn confine(args: &Serve, named: &[NamedImage]) {
         NbdAddress::Unix(path) => Some(server_files::folder_of(path).to_owned()),
         NbdAddress::Tcp { .. } => None,
     }));
-    files.sockets.extend(args.uffd.as_ref().map(|path| server_files::folder_of(path).to_owned()));
+    let sockets = [args.uffd.as_ref(), args.guests.as_ref().map(|guests| &guests.socket)];
+    files.sockets.extend(sockets.into_iter().flatten().map(|path| server_files::folder_of(path).to_owned()));
     let metrics = args.serving.metrics.as_deref().and_then(metrics::path_of);
     files.sockets.extend(metrics.map(|path| server_files::folder_of(path).to_owned()));
     let origins = named.iter().map(|named| Origin::of(&named.image));
@@ -334,15 +385,18 @@ fn nbd(
     Ok(Some(server))
 }
 
-fn uris(nbd: Option<&NbdServer>, number: usize) -> Vec<String> {
-    nbd.map(|nbd| nbd.uris(number).to_vec()).unwrap_or_default()
+/// Where those who read disks find an image.
+fn shown_at(nbd: Option<&NbdServer>, guests: Option<&VhostServer>, number: usize) -> Vec<String> {
+    let mut shown = nbd.map(|nbd| nbd.uris(number).to_vec()).unwrap_or_default();
+    shown.extend(guests.map(serve_guests::shown));
+    shown
 }
 
 /// Tells a person where clients find what; with `quiet` only what cannot be known otherwise, the live page.
 fn say_where(
     quiet: bool,
     served: &[ServedExport],
-    nbd: Option<&NbdServer>,
+    (nbd, guests): (Option<&NbdServer>, Option<&VhostServer>),
     metrics: Option<&MetricsSocket>,
     page: Option<&LivePage>,
 ) {
@@ -353,7 +407,7 @@ fn say_where(
         return;
     }
     for (number, served) in served.iter().enumerate() {
-        for uri in uris(nbd, number) {
+        for uri in shown_at(nbd, guests, number) {
             hs_output::note!("{} served at {uri}", served.named.image.display());
         }
     }
@@ -555,12 +609,10 @@ impl Totals {
     fn of(
         args: &Serve,
         served: &[ServedExport],
-        nbd: Option<&NbdServer>,
-        http: Option<&serve_http::HttpImages>,
+        stats: NbdStats,
+        http: Option<(u64, u64)>,
         began: Instant,
     ) -> Self {
-        let stats = nbd.map(NbdServer::stats).unwrap_or_default();
-        let http = http.map(serve_http::HttpImages::totals);
         let kept = served.iter().find_map(|served| served.kept.as_deref()).map(KeptDisk::figures);
         let summary_of = |served: &ServedExport| ExportSummary {
             name: served.named.name.clone(),

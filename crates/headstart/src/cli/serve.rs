@@ -19,7 +19,7 @@ use super::tls::TlsFlags;
 
 /// Flags of `headstart serve`.
 #[derive(Debug, Args)]
-#[command(group = ArgGroup::new("listen").args(["nbd", "http", "uffd"]).required(true).multiple(true))]
+#[command(group = ArgGroup::new("listen").args(["nbd", "http", "uffd", "vhost_user_blk"]).required(true).multiple(true))]
 pub(crate) struct Serve {
     /// Images, each a file or an address; NAME= sets the export's name. Write `./` before a path with `=` in
     /// its first part.
@@ -35,6 +35,21 @@ pub(crate) struct Serve {
     /// Firecracker's handshake. One image; a snapshot's memory is the beginning of its disk.
     #[arg(long, value_name = "SOCKET", help_heading = "Listen (at least one)", hide_short_help = true)]
     pub uffd: Option<PathBuf>,
+    /// Serve the disk as a virtio block device of guests at this socket (mode 0600), to VMMs that speak
+    /// vhost-user: QEMU, Cloud Hypervisor and others. The VMM has to share the guest's memory. One image.
+    #[arg(long, value_name = "SOCKET", help_heading = "Listen (at least one)")]
+    pub vhost_user_blk: Option<PathBuf>,
+    /// Queues that a guest may have at most; each that it uses takes a thread.
+    #[arg(
+        long,
+        value_name = "N",
+        help_heading = "Listen (at least one)",
+        default_value_t = 16,
+        value_parser = clap::value_parser!(u16).range(1..=64),
+        requires = "vhost_user_blk",
+        hide_short_help = true,
+    )]
+    pub vhost_queues: u16,
     #[command(flatten)]
     pub keep: KeepFlag,
     #[command(flatten)]

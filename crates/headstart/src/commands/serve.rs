@@ -3,6 +3,7 @@
 use std::ffi::OsString;
 
 use hs_daemon::serve::{self, Tls};
+use hs_daemon::serve_guests::Guests;
 
 use crate::cli::{Serve, TlsFlags, TlsMode};
 
@@ -14,6 +15,7 @@ pub(crate) fn run(args: &Serve, arguments: &[OsString], quiet: bool) -> anyhow::
         keep: args.keep.keep.clone(),
         nbd: args.nbd.clone(),
         uffd: args.uffd.clone(),
+        guests: args.vhost_user_blk.clone().map(|socket| Guests { socket, queues: args.vhost_queues }),
         http: args.http.http.clone(),
         channel: args.http.channel.clone(),
         access_log: args.http.access_log.clone(),

@@ -35,7 +35,7 @@ const NOT_WRITTEN: &[(&str, &[&str])] = &[
     ("mount", &["dir", "fs"]),
     ("push", &["image", "upload_state"]),
     ("report", &["inputs", "ui"]),
-    ("serve", &["uffd", "tls_certificates"]),
+    ("serve", &["uffd", "vhost_user_blk", "tls_certificates"]),
     ("sign", &["image", "key"]),
     ("status", &["of"]),
     ("top", &["of"]),

@@ -81,5 +81,6 @@ mod units;
 mod unnamed;
 mod usage;
 mod userfaults;
+mod vhost;
 mod web;
 mod wrong_files;

@@ -8,13 +8,16 @@ use std::sync::Arc;
 use hs_fill::{Attachment, FillOptions, OpenedFile, SelfFilling, Subject};
 use hs_fuse::ServedImage;
 use hs_image::Image;
+use hs_linux::SocketFile;
 use hs_nbd::{Export, NbdAddress, NbdListeners, NbdOptions, NbdServer, NbdTls};
 use hs_serve::{ServeConfig, ServedDisk};
 use hs_store::Store;
 use hs_testing::machine_has;
+use hs_vhost::{VhostOptions, VhostServer};
 
 use crate::certificates;
 use crate::filling::FillingFolder;
+use crate::guest::Guest;
 use crate::nbd_client::NbdClient;
 
 /// A front end.
@@ -30,6 +33,8 @@ pub(crate) enum Front {
     NbdStructured,
     /// The same under TLS, where both sides have certificates.
     NbdTls,
+    /// A device of guests.
+    Vhost,
 }
 
 /// Those that this machine has.
@@ -37,7 +42,11 @@ pub(crate) fn fronts() -> Vec<Front> {
     let fuse = machine_has(&["/dev/fuse"]).then_some(Front::Fuse);
     let filling = FillingFolder::new().map(|_| Front::Filling);
     let tls = certificates::are_to_be_had().then_some(Front::NbdTls);
-    fuse.into_iter().chain(filling).chain([Front::NbdSimple, Front::NbdStructured]).chain(tls).collect()
+    fuse.into_iter()
+        .chain(filling)
+        .chain([Front::NbdSimple, Front::NbdStructured, Front::Vhost])
+        .chain(tls)
+        .collect()
 }
 
 /// The disk of an image, shown. The fields are dropped in order.
@@ -51,6 +60,7 @@ enum ShownBy {
     Fuse(Box<ServedImage>),
     Filling(#[expect(dead_code, reason = "held for its threads")] Box<SelfFilling>, FillingFolder),
     Nbd(Box<(NbdServer, Arc<ServedDisk>)>),
+    Vhost(#[expect(dead_code, reason = "held for its threads")] VhostServer, Arc<ServedDisk>),
 }
 
 impl Front {
@@ -61,6 +71,11 @@ impl Front {
         } else if self == Self::Filling {
             let folder = FillingFolder::new().expect("there was one");
             ShownBy::Filling(Box::new(fill(store, &folder.path().join("disk.img"), config)), folder)
+        } else if self == Self::Vhost {
+            let disk = config.open(store, None).expect("opened");
+            let socket = SocketFile::bind(&folder.path().join("socket")).expect("listens");
+            let server = VhostServer::start(Arc::clone(&disk), socket, VhostOptions::default());
+            ShownBy::Vhost(server.expect("served"), disk)
         } else {
             let disk = config.open(store, None).expect("opened");
             let export = Export {
@@ -113,6 +128,9 @@ impl Shown {
             ShownBy::Filling(_, folder) => {
                 Reader::File(File::open(folder.path().join("disk.img")).expect("opened"))
             }
+            ShownBy::Vhost(..) => {
+                Reader::Guest(Box::new(Guest::served(&self.socket(), 1).expect("connected")))
+            }
             ShownBy::Nbd(_) => {
                 let client = match self.front {
                     Front::NbdTls => {
@@ -137,7 +155,7 @@ impl Shown {
     pub(crate) fn server(&mut self) -> &mut NbdServer {
         match &mut self.shown_by {
             ShownBy::Nbd(served) => &mut served.0,
-            ShownBy::Fuse(_) | ShownBy::Filling(..) => unreachable!("asked of NBD only"),
+            ShownBy::Fuse(_) | ShownBy::Filling(..) | ShownBy::Vhost(..) => unreachable!("asked of NBD only"),
         }
     }
 
@@ -146,7 +164,8 @@ impl Shown {
         match &self.shown_by {
             ShownBy::Nbd(served) => &served.1,
             ShownBy::Fuse(served) => served.disk(),
-            ShownBy::Filling(..) => unreachable!("asked of NBD and FUSE only"),
+            ShownBy::Vhost(_, disk) => disk,
+            ShownBy::Filling(..) => unreachable!("asked of others only"),
         }
     }
 }
@@ -155,6 +174,7 @@ impl Shown {
 pub(crate) enum Reader {
     File(File),
     Nbd(NbdClient),
+    Guest(Box<Guest>),
 }
 
 impl Reader {
@@ -174,6 +194,7 @@ impl Reader {
                 found.truncate(at);
                 Ok(found)
             }
+            Self::Guest(guest) => guest.read(offset, len),
             Self::Nbd(client) => {
                 client.read(offset, len).expect("the connection lives").map_err(|errno| errno as i32)
             }

@@ -4,6 +4,9 @@ mod certificates;
 #[path = "../../../hs-fill/tests/support/filling.rs"]
 mod filling;
 mod fronts;
+#[path = "../../../hs-vhost/tests/support/guest.rs"]
+#[expect(dead_code, reason = "the tests of hs-vhost use the rest")]
+mod guest;
 mod merging;
 mod nbd_client;
 mod nbd_guests;
