@@ -98,7 +98,7 @@ pub(crate) struct Boot {
     #[arg(long, value_name = "KIB", default_value = "auto", help_heading = "Guest", hide_short_help = true)]
     pub guest_read_ahead: GuestReadAhead,
     /// Write the console's output to FILE. The output of a failed boot is always kept.
-    #[arg(long, help_heading = "Guest", value_name = "FILE")]
+    #[arg(long, help_heading = "Guest", value_name = "FILE", hide_short_help = true)]
     pub console: Option<PathBuf>,
     /// Record the boot into profile P, from the kernel's first read until --run-after-ready ends. Turns
     /// prefetch off. A guest that boots from an ISO of `headstart iso` records itself.
@@ -113,7 +113,7 @@ pub(crate) struct Boot {
     ///
     /// The snapshot has the guest's memory, with all keys and passwords in it. A guest that is still busy
     /// when it is saved is busy in each resume: let it come to rest by --run-after-ready.
-    #[arg(long, value_name = "FILE", conflicts_with_all = ["warm", "record", "keep"])]
+    #[arg(long, value_name = "FILE", conflicts_with_all = ["warm", "record", "keep"], hide_short_help = true)]
     pub snapshot_out: Option<PathBuf>,
     /// Store the whole snapshot. By default pages that the disk has too are not stored again, if the disk is
     /// a file: commands that read such a snapshot need the disk as its --base.

@@ -25,11 +25,11 @@ pub(crate) struct Build {
     /// it is unpacked to, as root; nothing is unpacked to the machine, and root is not needed. A dash reads
     /// it from standard input.
     ///
-    /// oci:DIR[:NAME], oci-archive:FILE[:NAME], docker-archive:FILE[:NAME]: a container's image, in a folder
-    /// (OCI layout) or in an archive (of `docker save`, `podman save`, skopeo). Without a prefix they are
-    /// recognised too; --as tree takes them as they are.
+    /// `oci:DIR[:NAME]`, `oci-archive:FILE[:NAME]`, `docker-archive:FILE[:NAME]`: a container's image, in a
+    /// folder (OCI layout) or in an archive (of `docker save`, `podman save`, skopeo). Without a prefix they
+    /// are recognised too; --as tree takes them as they are.
     ///
-    /// oci://HOST/NAME[:TAG], docker://NAME[:TAG]: a container's image in a registry.
+    /// `oci://HOST/NAME[:TAG]`, `docker://NAME[:TAG]`: a container's image in a registry.
     #[arg(value_name = "SOURCE")]
     pub source: OsString,
     /// The image to write. It appears when it is complete; an image of that name is replaced.

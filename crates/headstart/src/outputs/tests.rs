@@ -15,6 +15,8 @@ const NOT_WRITTEN: &[(&str, &[&str])] = &[
         "",
         &["channel_state", "disk_cache", "initrd", "kernel", "learned", "password_file", "profiles", "sign"],
     ),
+    // It is refused unless it is new, or keeps what was written to this disk.
+    ("", &["keep"]),
     // It is refused unless it is a file that fills itself.
     ("attach", &["file", "log_file"]),
     ("build", &["source", "scratch"]),
@@ -33,6 +35,12 @@ const NOT_WRITTEN: &[(&str, &[&str])] = &[
     ("lab run", &["out", "markdown"]),
     ("lab trace", &["path"]),
     ("mount", &["dir", "fs"]),
+    ("overlay check", &["file"]),
+    ("overlay compact", &["file"]),
+    ("overlay delete", &["file"]),
+    ("overlay list", &["files"]),
+    ("overlay revert", &["file"]),
+    ("overlay snapshot", &["file"]),
     ("push", &["image", "upload_state"]),
     ("report", &["inputs", "ui"]),
     ("serve", &["uffd", "vhost_user_blk", "tls_certificates"]),

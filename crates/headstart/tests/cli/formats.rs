@@ -163,7 +163,7 @@ fn damaged_cloop_files_are_refused_and_leave_nothing() {
     assert_eq!(scene.names(), ["bad.cloop", "cloop", "disk.hsi", "disk.raw"]);
     fs::write(scene.path("disk.qcow2"), b"QFI\xfb\0\0\0\x03").expect("written");
     run(["import", &scene.arg("disk.qcow2"), "-o", &scene.arg("bad.hsi")])
-        .fails(1, &["disk.qcow2", "qcow2", "qemu-img convert"]);
+        .fails(1, &["disk.qcow2", "qcow2", "headstart build"]);
 }
 
 #[test]

@@ -42,6 +42,7 @@ impl Forge {
         for (window, bytes) in disk.chunks_mut(WINDOW_BLOCKS as usize * BLOCK).enumerate() {
             Prng::new(window as u64).fill(&mut bytes[..900]);
         }
+        disk[24 * BLOCK - 1] = 7;
         let (mut cold_chunks, mut windows) = (Vec::new(), Vec::new());
         for raw in disk.chunks(WINDOW_BLOCKS as usize * BLOCK) {
             let (stored, codec) = compress(raw);
