@@ -1,7 +1,7 @@
 //! Disks that keep what is written to them: an image below, and an overlay in a file of its own.
 //!
 //! - [`KeepFile`]: the file, opened and locked, so that one process uses it.
-//! - [`compact`]: the file written anew, with only what its disk needs.
+//! - [`compact`](fn@compact): the file written anew, with only what its disk needs.
 //! - [`KeptDisk`]: reads, writes and flushes of the disk, from any thread.
 //!
 //! ```text
