@@ -11,7 +11,7 @@
 //!
 //! - [`Overlay`]: an overlay in use. [`Overlay::poll`] gives the next [`Job`]; its end is reported.
 //! - [`Opening`]: from the bytes of a file to an [`Overlay`], up to the last whole record.
-//! - [`check`]: each block of an overlay against its sum.
+//! - `check`: each block of an overlay against its sum.
 //!
 //! One job at a time is under way. All writes that come meanwhile are one batch, so the flushes of many
 //! writers become one.
