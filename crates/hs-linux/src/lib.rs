@@ -32,10 +32,13 @@ pub mod userfault;
 mod volume;
 
 pub use allocator::{allocate_kindly, give_back, use_small_pages};
-pub use cached_pages::count_cached;
+pub use cached_pages::{ask_for_pages, count_cached, is_cached, wait_for_page};
 pub use descriptors::{leave_descriptors, with_one_descriptor, without_descriptors};
 pub use error::LinuxError;
-pub use file_handle::open_by_inode;
+pub use file_handle::{
+    FileHandle, btrfs_subvolume, btrfs_uuid, handle_of, open_by_btrfs_inode, open_by_handle, open_by_inode,
+    open_by_xfs_inode,
+};
 pub use fuse_queue::clone_fuse_queue;
 pub use in_use::{MountedForWriting, mounted_for_writing};
 pub use io_flusher::flush_for_kernel;
