@@ -208,11 +208,11 @@ mod tests {
         }
 
         #[test]
-        fn changed_and_cut_bytes_are_refused(list in list(), at: prop::sample::Index, bit in 0..8) {
+        fn changed_and_cut_bytes_are_refused(list in list(), at: prop::sample::Index, bit in 0..8_u8) {
             let mut bytes = list.encode();
             let at = at.index(bytes.len());
             prop_assert!(PageList::decode(&bytes[..at]).is_err());
-            bytes[at] ^= 1 << bit;
+            bytes[at] ^= 1_u8 << bit;
             prop_assert!(PageList::decode(&bytes).is_err());
         }
 

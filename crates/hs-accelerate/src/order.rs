@@ -12,6 +12,9 @@ const SHORT_REQUEST_PAGES: u32 = 32;
 /// until the whole disk was crossed.
 const SORTED_PAGES: u64 = 16 << 10;
 
+/// A gap that is read over where heads move (128 KiB, a millisecond of a disk's rate).
+const GAP_PAGES: u64 = 32;
+
 /// One request: consecutive pages.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct PageRequest {
@@ -40,6 +43,7 @@ pub fn requests(list: &PageList, kind: DeviceKind, budget_pages: u64) -> Vec<Pag
     let mut runs: Vec<ListedRun> = list.runs.iter().filter(within).copied().collect();
     if kind == DeviceKind::Moves {
         sort_by_place(&mut runs);
+        runs = without_gaps(&runs);
     }
     let most = if kind == DeviceKind::OneByOne { SHORT_REQUEST_PAGES } else { MAX_REQUEST_PAGES };
     runs.iter().flat_map(|run| cut(run, most)).collect()
@@ -59,6 +63,28 @@ fn sort_by_place(runs: &mut [ListedRun]) {
         part.sort_by_key(|run| (run.file.is_some(), run.place, run.file, run.page));
         rest = others;
     }
+}
+
+/// Joins runs whose gap in the file is as small as that on the device: to read it costs less than to go on behind
+/// it when the disk has turned past.
+fn without_gaps(runs: &[ListedRun]) -> Vec<ListedRun> {
+    let mut joined: Vec<ListedRun> = Vec::with_capacity(runs.len());
+    for run in runs {
+        let last = joined.last_mut().filter(|last| {
+            let end = last.page + u64::from(last.pages);
+            let gap = run.page.checked_sub(end);
+            let follows = last.place != 0 && run.place.wrapping_sub(last.place) == run.page.wrapping_sub(last.page);
+            last.file == run.file && follows && gap.is_some_and(|gap| gap <= GAP_PAGES)
+        });
+        match last {
+            Some(last) => {
+                last.pages = (run.page + u64::from(run.pages) - last.page) as u32;
+                last.at_ms = last.at_ms.min(run.at_ms);
+            }
+            None => joined.push(*run),
+        }
+    }
+    joined
 }
 
 fn cut(run: &ListedRun, most: u32) -> impl Iterator<Item = PageRequest> {
@@ -108,11 +134,24 @@ mod tests {
     }
 
     #[test]
+    fn small_gaps_are_read_over_where_heads_move() {
+        let list = list(vec![
+            run(Some(0), 10, 2, 110, 1),
+            run(Some(0), 12 + GAP_PAGES, 1, 112 + GAP_PAGES, 2),
+            run(Some(0), 300, 1, 150, 3),
+            run(Some(1), 301, 1, 151, 4),
+        ]);
+        let with_gaps = [(Some(0), 10, 3 + GAP_PAGES as u32), (Some(0), 300, 1), (Some(1), 301, 1)];
+        assert_eq!(places(&list, DeviceKind::Moves, u64::MAX), with_gaps);
+        assert_eq!(places(&list, DeviceKind::Overlaps, u64::MAX).len(), 4);
+    }
+
+    #[test]
     fn only_a_part_is_sorted_at_a_time() {
         let part = SORTED_PAGES as u32;
-        let list = list(vec![run(None, 9, part, 9, 1), run(None, 5, 1, 5, 2), run(None, 3, 1, 3, 3)]);
+        let list = list(vec![run(None, 99, part, 99, 1), run(None, 50, 1, 50, 2), run(None, 3, 1, 3, 3)]);
         let asked = places(&list, DeviceKind::Moves, u64::MAX);
-        assert_eq!(asked[0], (None, 9, MAX_REQUEST_PAGES));
-        assert_eq!(asked[asked.len() - 2..], [(None, 3, 1), (None, 5, 1)]);
+        assert_eq!(asked[0], (None, 99, MAX_REQUEST_PAGES));
+        assert_eq!(asked[asked.len() - 2..], [(None, 3, 1), (None, 50, 1)]);
     }
 }

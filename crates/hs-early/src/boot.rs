@@ -25,7 +25,7 @@ pub enum BootEnd {
     Off,
     /// Another process does it already: that of the initramfs.
     Already,
-    /// It was told to end, or was switched off meanwhile: nothing was kept.
+    /// It was told to end, or was switched off meanwhile.
     Ended,
     /// The boot was recorded, and the list is kept.
     Recorded,
@@ -94,29 +94,28 @@ pub fn boot(mut is_told_to_end: impl FnMut() -> bool) -> Result<BootEnd, EarlyEr
     let began = Instant::now();
     let warming = Warming::new(Arc::clone(&root), Arc::clone(&list));
     let goes_on = || switch.is_on() && !is_told_to_end();
-    let (ended, asked) = std::thread::scope(|scope| {
+    // What was recorded until now, beside what was known before this boot.
+    let keep = |recording: &Recording| {
+        let mut list = (*list).clone();
+        recording.merge_into(&root, &mut list)?;
+        if switch.is_on() { kept.write(&list) } else { Ok(()) }
+    };
+    let (followed, asked) = std::thread::scope(|scope| {
         let asked = scope.spawn(|| (!list.runs.is_empty()).then(|| warming.run(None)));
-        let ended = match &recording {
-            Ok(recording) => follow(recording, &warming, goes_on),
-            Err(_) => Followed::Idle,
-        };
-        if ended == Followed::ToldToEnd {
+        let followed = recording.as_ref().map(|recording| follow(recording, &warming, goes_on, keep));
+        if !matches!(followed, Ok(Ok(Followed::Idle)) | Err(_)) {
             warming.stop(None);
         }
-        (ended, asked.join().unwrap_or_default())
+        (followed, asked.join().unwrap_or_default())
     });
-    if ended == Followed::ToldToEnd || !switch.is_on() {
-        return Ok(BootEnd::Ended);
-    }
+    let end = match followed {
+        Ok(Ok(Followed::Idle)) => BootEnd::Recorded,
+        Ok(Ok(Followed::ToldToEnd)) => return Ok(BootEnd::Ended),
+        Ok(Err(error)) => return Err(error),
+        Err(_) => BootEnd::AskedOnly,
+    };
     last.asked = asked;
-    let mut end = BootEnd::AskedOnly;
-    if let Ok(recording) = recording {
-        last.recorded_s = Some(began.elapsed().as_secs_f64());
-        let mut list = Arc::unwrap_or_clone(list);
-        recording.finish(&root, &mut list)?;
-        kept.write(&list)?;
-        end = BootEnd::Recorded;
-    }
+    last.recorded_s = (end == BootEnd::Recorded).then(|| began.elapsed().as_secs_f64());
     last.ended_s = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default().as_secs();
     last.write(&switch)?;
     Ok(end)
@@ -128,18 +127,31 @@ enum Followed {
     ToldToEnd,
 }
 
-/// Follows the boot, second by second, until the machine is idle.
-fn follow(recording: &Recording, warming: &Warming, mut goes_on: impl FnMut() -> bool) -> Followed {
+/// Follows the boot, second by second, until the machine is idle. What is recorded is kept at the first idle
+/// moment, and anew at the end: the machine may be switched off before its user comes.
+fn follow(
+    recording: &Recording,
+    warming: &Warming,
+    mut goes_on: impl FnMut() -> bool,
+    keep: impl Fn(&Recording) -> Result<(), EarlyError>,
+) -> Result<Followed, EarlyError> {
     let (began, mut ending) = (Instant::now(), Ending::default());
     let mut watch = Watch::start(recording);
+    let mut is_kept = false;
     loop {
         if !goes_on() {
-            return Followed::ToldToEnd;
+            return Ok(Followed::ToldToEnd);
         }
         match ending.second(watch.second(recording, machine::has_session())) {
             EndingStep::Record => recording.page_ins().leave_out_others(false),
-            EndingStep::Wait => recording.page_ins().leave_out_others(true),
-            EndingStep::End => return Followed::Idle,
+            EndingStep::Wait => {
+                recording.page_ins().leave_out_others(true);
+                if !is_kept {
+                    keep(recording)?;
+                    is_kept = true;
+                }
+            }
+            EndingStep::End => return keep(recording).map(|()| Followed::Idle),
         }
         if !warming.is_under_way() {
             continue;

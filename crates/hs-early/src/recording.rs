@@ -16,7 +16,7 @@ use crate::{EarlyError, Root};
 pub struct Recording {
     page_ins: PageIns,
     /// Files that change from here on are what the start writes, such as logs.
-    began_s: u64,
+    began_ns: i128,
 }
 
 /// Pages of a file with the time of their coming.
@@ -30,7 +30,7 @@ impl Recording {
     pub fn start(root: &Root) -> Result<Self, EarlyError> {
         let page_ins = PageIns::start(root.targets())?;
         let now = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
-        Ok(Self { page_ins, began_s: now.as_secs() })
+        Ok(Self { page_ins, began_ns: now.as_nanos().cast_signed() })
     }
 
     /// What is seen of pages.
@@ -39,11 +39,11 @@ impl Recording {
         &self.page_ins
     }
 
-    /// Ends the recording and takes it into `list`.
+    /// Takes what came so far into `list`.
     ///
     /// # Errors
     /// Those of reading the marks of pages.
-    pub fn finish(self, root: &Root, list: &mut PageList) -> Result<(), EarlyError> {
+    pub fn merge_into(&self, root: &Root, list: &mut PageList) -> Result<(), EarlyError> {
         let failed = EarlyError::io("read", "/proc/kpageflags");
         let (came, lost) = self.page_ins.pages().map_err(failed)?;
         if lost > 0 {
@@ -74,9 +74,8 @@ impl Recording {
         let file = root.open_inode(inode).ok()?;
         let found = rustix::fs::fstat(&file).ok()?;
         let is_file = FileType::from_raw_mode(found.st_mode).is_file();
-        #[allow(clippy::useless_conversion, reason = "narrower on some machines")]
-        let changed_s = u64::try_from(i64::from(found.st_mtime)).unwrap_or(0);
-        if !is_file || found.st_nlink == 0 || found.st_ino != inode || changed_s >= self.began_s {
+        let changed_ns = i128::from(found.st_mtime) * 1_000_000_000 + i128::from(found.st_mtime_nsec);
+        if !is_file || found.st_nlink == 0 || found.st_ino != inode || changed_ns >= self.began_ns {
             return None;
         }
         let handle = hs_linux::handle_of(&file).ok()?;

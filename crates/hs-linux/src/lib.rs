@@ -6,12 +6,14 @@
 //!   driver may not be used.
 //! - [`mounts`]: mount points, looked up, checked and taken down.
 //! - [`sockets`]: the other side of a socket; [`SocketFile`]: a socket in the file system.
+//! - [`ends`]: the signals that end a process, as events.
 //! - [`userfault`]: page faults that another process handles.
 //! - [`MemoryProbe`]: the kernel's figures of memory, and limits of control groups.
 
 mod allocator;
 mod cached_pages;
 mod descriptors;
+pub mod ends;
 mod error;
 mod ext4_tools;
 mod file_handle;

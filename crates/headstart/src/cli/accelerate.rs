@@ -63,7 +63,4 @@ pub(crate) enum AccelerateAction {
         #[arg(long, value_name = "FILE")]
         list: Option<PathBuf>,
     },
-    /// Ask for the recorded pages and record the boot: what the service does.
-    #[command(hide = true)]
-    Boot,
 }

@@ -7,11 +7,9 @@ use std::time::Duration;
 
 use anyhow::{Context, bail};
 use hs_accelerate::{Ending, EndingStep, PageList};
-use hs_early::{BootEnd, EarlyError, KeptList, LastBoot, Recording, Root, Switch, Warming};
+use hs_early::{KeptList, LastBoot, Recording, Root, Switch, Warming};
 use hs_output::show;
-use hs_service::signals::Ends;
 use hs_units::{BLOCK_BYTES, ByteSize};
-use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use serde::Serialize;
 
 use crate::cli::accelerate::{Accelerate, AccelerateAction};
@@ -50,7 +48,6 @@ pub(crate) fn run(args: &Accelerate, quiet: bool) -> anyhow::Result<i32> {
             return record(root, list.as_deref(), command, args.json, quiet);
         }
         AccelerateAction::Warm { root, list } => warm(root, list.as_deref(), args.json, quiet)?,
-        AccelerateAction::Boot => boot(quiet)?,
     }
     Ok(0)
 }
@@ -205,7 +202,8 @@ fn record(
             break None;
         }
     };
-    recording.finish(&root, &mut list)?;
+    recording.merge_into(&root, &mut list)?;
+    drop(recording);
     kept.write(&list)?;
     if json {
         self::status(path, named, true)?;
@@ -247,30 +245,6 @@ fn warm(path: &Path, named: Option<&Path>, json: bool, quiet: bool) -> anyhow::R
             warmed.seconds,
             warmed.device
         ));
-    }
-    Ok(())
-}
-
-/// What the service does. It never fails in a way that stops a boot: one line says why nothing is done.
-fn boot(quiet: bool) -> anyhow::Result<()> {
-    let ends = Ends::block().context("block signals")?;
-    let second = Timespec { tv_sec: 1, tv_nsec: 0 };
-    let is_told_to_end = || {
-        let mut events = [PollFd::new(&ends, PollFlags::IN)];
-        poll(&mut events, Some(&second)).is_ok_and(|ready| ready > 0)
-    };
-    let end = hs_early::boot(is_told_to_end);
-    match end {
-        Err(error @ (EarlyError::FileSystem { .. } | EarlyError::NotMounted { .. })) => log::warn!("{error}"),
-        Err(error) => return Err(error.into()),
-        Ok(end) if !quiet => show::line(match end {
-            BootEnd::Off => "it is off",
-            BootEnd::Already => "it is done already",
-            BootEnd::Ended => "ended, nothing is kept",
-            BootEnd::Recorded => "the boot is recorded",
-            BootEnd::AskedOnly => "the boot is not recorded",
-        }),
-        Ok(_) => {}
     }
     Ok(())
 }
