@@ -37,7 +37,9 @@ impl DeviceKind {
         let mut alone = times.alone.clone();
         alone.sort_unstable();
         let Some(median) = alone.get(alone.len() / 2).copied() else { return Self::OneByOne };
-        let all = median.as_secs_f64() * f64::from(times.together_reads);
+        // Reads of programs come between: they make a read longer, and never shorter.
+        let least = alone[0].as_secs_f64();
+        let all = least * f64::from(times.together_reads);
         if times.together_reads > 1 && all >= times.together.as_secs_f64() * OVERLAP {
             return Self::Overlaps;
         }

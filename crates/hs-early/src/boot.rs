@@ -18,6 +18,9 @@ const PROC_PAUSE: Duration = Duration::from_millis(5);
 /// the recorded one.
 const GRACE_MS: u64 = 5_000;
 
+/// See setpriority(2).
+const NICENESS: i32 = -5;
+
 /// How a boot's service ended.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum BootEnd {
@@ -78,6 +81,8 @@ pub fn boot(mut is_told_to_end: impl FnMut() -> bool) -> Result<BootEnd, EarlyEr
         return Ok(BootEnd::Already);
     };
     wait_for_proc();
+    // Ahead of the boot: it waits for the disk nearly all the time.
+    let _ = rustix::process::setpriority_process(None, NICENESS);
     let root = Arc::new(Root::open(Path::new("/"))?);
     let kept = KeptList::of(&root);
     let mut last = LastBoot::default();

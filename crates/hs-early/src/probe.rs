@@ -1,5 +1,6 @@
 //! What kind of device this is: a few reads of the list's own pages are timed.
 
+use std::collections::BTreeSet;
 use std::time::Instant;
 
 use hs_accelerate::{DeviceKind, PageList, PageRequest, ProbeTimes};
@@ -10,6 +11,8 @@ use crate::warming::Pages;
 /// Reads one after the other, and at once.
 const ALONE: usize = 3;
 const TOGETHER: usize = 6;
+/// Places that are looked at: some pages are in the page cache already, and some files gone.
+const TRIED: u32 = 40;
 
 /// Reads some pages that the start needs anyway, far from each other.
 pub(crate) fn measure(list: &PageList, pages: &Pages<'_>) -> DeviceKind {
@@ -22,20 +25,19 @@ pub(crate) fn measure(list: &PageList, pages: &Pages<'_>) -> DeviceKind {
         })
         .collect();
     places.sort_unstable_by_key(|(place, _)| *place);
-    // Metadata needs no file to be opened.
-    let metadata: Vec<_> = places.iter().filter(|(_, request)| request.file.is_none()).copied().collect();
-    let from = if metadata.len() >= 4 * (ALONE + TOGETHER) { metadata } else { places };
-    let mut uncached = far_apart(&from).filter(|request| pages.open(request) && !pages.is_cached(request));
+    let mut uncached = far_apart(&places).filter(|request| pages.open(request) && !pages.is_cached(request));
     let (alone, together): (Vec<_>, Vec<_>) =
         (uncached.by_ref().take(ALONE).collect(), uncached.take(TOGETHER).collect());
     let alone = alone.iter().map(|request| timed(|| pages.bring(request))).collect();
     let together_reads = together.len() as u32;
+    // No threads: on a busy machine they would wait for a processor, not for the device.
     let together = timed(|| {
-        std::thread::scope(|scope| {
-            for request in &together {
-                scope.spawn(|| pages.bring(request));
-            }
-        });
+        for request in &together {
+            let _ = pages.ask(request);
+        }
+        for request in &together {
+            let _ = pages.bring(request);
+        }
     });
     let times = ProbeTimes { alone, together, together_reads };
     let kind = DeviceKind::of(&times);
@@ -49,9 +51,32 @@ fn timed<T>(work: impl FnOnce() -> T) -> Nanos {
     Nanos::from(began.elapsed())
 }
 
-/// Requests so ordered that each is far from the one before: by steps of about 0.38 of all (the golden ratio).
+/// Requests so ordered that each is far from the one before: by steps of about 0.38 (the golden ratio) of the
+/// part of the device where all lie. Each comes once.
 fn far_apart(places: &[(u64, PageRequest)]) -> impl Iterator<Item = PageRequest> {
-    let count = places.len();
-    let step = (count * 382 / 1000).max(1);
-    (0..count.min(64)).map(move |number| places[(count / 7 + number * step) % count].1)
+    let first = places.first().map_or(0, |(place, _)| *place);
+    let span = places.last().map_or(0, |(place, _)| *place - first);
+    let mut taken = BTreeSet::new();
+    (1..=TRIED).filter_map(move |number| {
+        let target = first + (span as f64 * (f64::from(number) * 0.381_966).fract()) as u64;
+        let at = places.partition_point(|(place, _)| *place < target);
+        let (place, request) = places.get(at)?;
+        taken.insert(*place).then_some(*request)
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn places_are_far_from_each_other() {
+        let request = |page| PageRequest { file: None, page, pages: 1, at_ms: 0 };
+        let places: Vec<_> = (0..1000_u64).map(|place| (place, request(place))).collect();
+        let chosen: Vec<u64> = far_apart(&places).map(|request| request.page).collect();
+        assert!(chosen.len() > ALONE + TOGETHER);
+        assert!(chosen.windows(2).all(|pair| pair[0].abs_diff(pair[1]) > 200), "{chosen:?}");
+        assert_eq!(far_apart(&places[..1]).count(), 1);
+        assert_eq!(far_apart(&[]).count(), 0);
+    }
 }

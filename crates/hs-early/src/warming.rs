@@ -237,17 +237,25 @@ impl<'a> Pages<'a> {
         self.with(request, |file, _| hs_linux::is_cached(file, request.page)).is_some_and(|is| is.unwrap_or(true))
     }
 
-    /// Asks for the pages of a request and waits until they are there: how many. A file that has become
-    /// shorter has fewer of them.
-    pub(crate) fn bring(&self, request: &PageRequest) -> io::Result<u64> {
-        let brought = self.with(request, |file, size| {
+    /// Asks for the pages of a request: how many. A file that has become shorter has fewer of them.
+    pub(crate) fn ask(&self, request: &PageRequest) -> io::Result<u64> {
+        let asked = self.with(request, |file, size| {
             let count = u64::from(request.pages).min(size.saturating_sub(request.page));
             if count > 0 {
                 hs_linux::ask_for_pages(file, request.page, count)?;
-                hs_linux::wait_for_page(file, request.page + count - 1)?;
             }
             Ok(count)
         });
-        brought.unwrap_or(Ok(0))
+        asked.unwrap_or(Ok(0))
+    }
+
+    /// Asks for the pages of a request and waits until they are there: how many.
+    pub(crate) fn bring(&self, request: &PageRequest) -> io::Result<u64> {
+        let count = self.ask(request)?;
+        if count > 0 {
+            let last = request.page + count - 1;
+            self.with(request, |file, _| hs_linux::wait_for_page(file, last)).unwrap_or(Ok(()))?;
+        }
+        Ok(count)
     }
 }
