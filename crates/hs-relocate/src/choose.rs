@@ -10,7 +10,7 @@ pub const PAGES_PER_FRAGMENT: u64 = (8 << 20) / 4096;
 const SMALL_PAGES: u64 = crate::NEAR_BYTES / 4096;
 /// So does a larger one of which at least half is recorded,
 const MOST_OF_IT: u64 = 2;
-/// or an eighth, where no fragment is allowed.
+/// or an eighth, where no fragment is allowed. It is also the least share of what moves with filled gaps.
 const ENOUGH_OF_IT: u64 = 8;
 
 /// What moves of one file.
@@ -45,7 +45,9 @@ pub fn choose(layout: &FileLayout, recorded: &[PageRun]) -> Choice {
         let runs = joined_to(&recorded, count as usize);
         let moved: Vec<_> = runs.iter().enumerate().map(|(index, run)| elsewhere(*run, index)).collect();
         let fragments = layout.with_moved(&moved).fragments();
-        if !runs.is_empty() && fragments <= most {
+        let moved_pages: u64 = runs.iter().map(|run| run.pages).sum();
+        let is_enough = wanted.saturating_mul(ENOUGH_OF_IT) >= moved_pages;
+        if !runs.is_empty() && fragments <= most && is_enough {
             return Choice { runs, spare_fragments: most - fragments };
         }
     }
@@ -120,12 +122,12 @@ mod tests {
         assert_eq!(runs(&one_piece(2048), &[(0, 9)]), [(0, 9)], "one fragment more, at its beginning");
         assert_eq!(runs(&one_piece(2048), &[(1, 9)]), [], "two, in its middle");
         assert_eq!(runs(&one_piece(4096), &[(1, 9)]), [(1, 9)]);
-        assert_eq!(runs(&one_piece(4096), &[(1, 9), (20, 1), (4000, 50)]), [], "one run would be all of it");
+        assert_eq!(runs(&one_piece(4096), &[(1, 9), (20, 1), (4000, 50)]), [], "one run would be mostly gaps");
     }
 
     #[test]
     fn near_runs_become_one() {
-        assert_eq!(runs(&one_piece(4096), &[(300, 2), (1, 9), (20, 1), (5, 8)]), [(1, 301)]);
+        assert_eq!(runs(&one_piece(4096), &[(90, 2), (1, 9), (20, 1), (5, 8)]), [(1, 91)]);
         let two = runs(&one_piece(3 * 4096), &[(9000, 2), (1, 9), (20, 1), (5000, 8)]);
         assert_eq!(two, [(1, 20), (5000, 8), (9000, 2)]);
     }

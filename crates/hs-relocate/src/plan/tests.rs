@@ -80,7 +80,8 @@ proptest! {
             .map(|_| {
                 let (mut page, mut pieces) = (0, Vec::new());
                 for _ in 0..=prng.below(4) {
-                    let pages = 1 + prng.below(if prng.below(4) == 0 { 5000 } else { 40 });
+                    let most = if prng.below(4) == 0 { 5000 } else { 40 };
+                    let pages = 1 + prng.below(most);
                     pieces.push((page + prng.below(2), pages, block));
                     (page, block) = (page + pages + 1, block + pages + 1 + prng.below(300));
                 }
