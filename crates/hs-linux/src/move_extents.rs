@@ -35,8 +35,7 @@ pub fn move_extents(
     let donor = donor.as_fd().as_raw_fd() as u32;
     let mut request = MoveExtent { reserved: 0, donor, file_start, donor_start, count, moved: 0 };
     // SAFETY: the argument is a whole `struct move_extent`, alive for the call; any bytes are valid in it.
-    let result =
-        unsafe { libc::ioctl(file.as_fd().as_raw_fd(), EXT4_IOC_MOVE_EXT as _, &raw mut request) };
+    let result = unsafe { libc::ioctl(file.as_fd().as_raw_fd(), EXT4_IOC_MOVE_EXT as _, &raw mut request) };
     if result == 0 {
         return (request.moved, Ok(()));
     }

@@ -122,7 +122,11 @@ mod tests {
         assert_eq!(runs(&one_piece(2048), &[(0, 9)]), [(0, 9)], "one fragment more, at its beginning");
         assert_eq!(runs(&one_piece(2048), &[(1, 9)]), [], "two, in its middle");
         assert_eq!(runs(&one_piece(4096), &[(1, 9)]), [(1, 9)]);
-        assert_eq!(runs(&one_piece(4096), &[(1, 9), (20, 1), (4000, 50)]), [], "one run would be mostly gaps");
+        assert_eq!(
+            runs(&one_piece(4096), &[(1, 9), (20, 1), (4000, 50)]),
+            [],
+            "one run would be mostly gaps"
+        );
     }
 
     #[test]

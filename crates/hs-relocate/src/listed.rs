@@ -34,7 +34,7 @@ pub struct FileRun {
 pub enum LeftBecause {
     /// The path leads to no file of this file system, or over a symbolic link.
     Missing,
-    /// Another file has the path now, or the file does not have the recorded pages any more.
+    /// Another file has the path now.
     Changed,
     /// It is a directory, a device or something else.
     NotAFile,
@@ -46,7 +46,7 @@ pub enum LeftBecause {
     Encrypted,
     /// Its data is in its inode.
     InInode,
-    /// The recorded pages are holes, or were never written.
+    /// The recorded pages are holes, were never written, or lie behind its end.
     Empty,
     /// Its recorded pages alone would leave it in too many fragments.
     WouldFragment,

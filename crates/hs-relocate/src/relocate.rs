@@ -12,13 +12,13 @@ use rustix::fs::{Advice, fadvise};
 use rustix::io::Errno;
 use serde::Serialize;
 
+use crate::RelocateError;
 use crate::layout::PageRun;
 use crate::listed::{FileRun, LeftBecause, List};
 use crate::plan::{self, Placed, Plan, PlannedFile};
 use crate::scatter::Scatter;
 use crate::space::Space;
 use crate::volume::Volume;
-use crate::RelocateError;
 
 /// What is moved at once: a stop waits for no more.
 const PIECE_PAGES: u64 = (4 << 20) / BLOCK_BYTES;
@@ -146,8 +146,8 @@ pub fn relocate(
         return Ok(report);
     }
     let (placed, no_room) = plan.place(&files, &space.layout);
-    list.leave(&no_room, LeftBecause::NoRoom);
     report.outcome = move_all(&volume, &mut list, &space, &placed, &mut report, progress)?;
+    list.leave(&no_room, LeftBecause::NoRoom);
     drop(space);
     volume.sync()?;
     report.left = list.left();
@@ -230,7 +230,7 @@ fn move_run(
     let start = run.pages.first * in_page;
     // The kernel refuses blocks behind the end of the file.
     let end = (run.pages.end() * in_page).min(size.div_ceil(volume.block_bytes));
-    let count = end.checked_sub(start).filter(|count| *count > 0).ok_or(LeftBecause::Changed)?;
+    let count = end.checked_sub(start).filter(|count| *count > 0).ok_or(LeftBecause::Empty)?;
     read_afresh(file, run.pages, buffer).map_err(|_| LeftBecause::Refused)?;
     let donor_start = run.donor_page * in_page;
     let mut done = 0;

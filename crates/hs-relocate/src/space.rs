@@ -10,10 +10,10 @@ use hs_units::BLOCK_BYTES;
 use rustix::fs::{FallocateFlags, Mode, OFlags, fallocate};
 use rustix::io::Errno;
 
+use crate::RelocateError;
 use crate::layout::FileLayout;
 use crate::listed::piece_of;
 use crate::volume::Volume;
-use crate::RelocateError;
 
 /// How many spaces are tried: the allocator takes no wish for a place, and a second try lies elsewhere.
 const TRIES: u64 = 3;
@@ -41,7 +41,8 @@ impl Space {
         let bytes = (needed + needed / SLACK_SHARE).next_multiple_of(BLOCK_BYTES).min(room);
         // The other tries hold their space, or the next one would get the same.
         let tries = (room / bytes.max(1)).clamp(1, TRIES);
-        let mut spaces = vec![Self::once(volume, bytes).map_err(RelocateError::io("reserve space on", &volume.path))?];
+        let mut spaces =
+            vec![Self::once(volume, bytes).map_err(RelocateError::io("reserve space on", &volume.path))?];
         for _ in 1..tries {
             spaces.extend(Self::once(volume, bytes));
         }

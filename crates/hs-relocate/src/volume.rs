@@ -42,7 +42,8 @@ impl Volume {
         let failed = |action| RelocateError::io::<Errno>(action, path);
         let flags = OFlags::RDONLY | OFlags::DIRECTORY | OFlags::CLOEXEC;
         let root = rustix::fs::open(path, flags, Mode::empty()).map_err(failed("open"))?;
-        let found = statx(&root, "", AtFlags::EMPTY_PATH, StatxFlags::BASIC_STATS).map_err(failed("look at"))?;
+        let found =
+            statx(&root, "", AtFlags::EMPTY_PATH, StatxFlags::BASIC_STATS).map_err(failed("look at"))?;
         if found.stx_attributes_mask.contains(StatxAttributes::MOUNT_ROOT)
             && !found.stx_attributes.contains(StatxAttributes::MOUNT_ROOT)
         {
@@ -165,16 +166,22 @@ impl Superblock {
             return Err(RelocateError::HasErrors { path: path.into(), device: device.into() });
         }
         if self.u32(0x5c) & HAS_JOURNAL == 0 {
-            return unsuitable("has no journal: a power cut in the middle would damage files (tune2fs -j, unmounted)");
+            return unsuitable(
+                "has no journal: a power cut in the middle would damage files (tune2fs -j, unmounted)",
+            );
         }
         if self.u32(0x60) & EXTENTS == 0 {
             return unsuitable("has no extents, as ext3: its blocks cannot change places");
         }
         if self.u32(0x64) & BIGALLOC != 0 {
-            return unsuitable("has clusters of blocks (bigalloc), which the kernel does not let change places");
+            return unsuitable(
+                "has clusters of blocks (bigalloc), which the kernel does not let change places",
+            );
         }
         if self.u32(0x100) & 0x60 == JOURNALLED_DATA {
-            return unsuitable("journals data (data=journal): the kernel does not let such blocks change places");
+            return unsuitable(
+                "journals data (data=journal): the kernel does not let such blocks change places",
+            );
         }
         if self.block_bytes() > 4096 {
             return unsuitable("has blocks of more than 4096 bytes");

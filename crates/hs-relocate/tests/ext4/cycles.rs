@@ -6,8 +6,10 @@ use hs_units::Prng;
 
 use crate::mounted::{Mounted, name};
 
-pub(crate) const TESTS: &[Test] =
-    &[("upgrades_and_layouts_do_not_wear_a_file_system_out", upgrades_and_layouts_do_not_wear_a_file_system_out)];
+pub(crate) const TESTS: &[Test] = &[(
+    "upgrades_and_layouts_do_not_wear_a_file_system_out",
+    upgrades_and_layouts_do_not_wear_a_file_system_out,
+)];
 
 const CYCLES: u64 = 20;
 const FILES: u64 = 150;

@@ -2,7 +2,7 @@
 
 use std::collections::BTreeMap;
 use std::fs::{self, File};
-use std::os::unix::fs::{FileExt, MetadataExt};
+use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
@@ -10,16 +10,13 @@ use hs_linux::file_extents;
 use hs_relocate::{FileRun, Options, Outcome, RelocateError, Report, relocate};
 use hs_testing::noise;
 use hs_units::Prng;
-use rustix::fs::XattrFlags;
+use rustix::fs::{FallocateFlags, XattrFlags, fallocate};
 
 /// Runs a tool that must succeed; gives what it printed.
 pub(crate) fn tool(name: &str, arguments: &[&str]) -> String {
     let output = Command::new(name).args(arguments).output().expect("the tool starts");
-    let said = format!(
-        "{}{}",
-        String::from_utf8_lossy(&output.stdout),
-        String::from_utf8_lossy(&output.stderr)
-    );
+    let said =
+        format!("{}{}", String::from_utf8_lossy(&output.stdout), String::from_utf8_lossy(&output.stderr));
     assert!(output.status.success(), "{name} {arguments:?}: {said}");
     said
 }
@@ -96,13 +93,15 @@ impl Mounted {
         fs::remove_dir_all(self.path("between")).expect("deleted");
     }
 
-    /// A file of so many MiB in extents of 1 MiB that lie backwards.
-    pub(crate) fn backwards(&self, name: &str, mib: u64) {
-        let file = File::create(self.path(name)).expect("a file");
-        for number in (0..mib).rev() {
-            file.write_all_at(&noise(1 << 20, number), number << 20).expect("written");
-            file.sync_data().expect("written");
+    /// A file of so many MiB, each apart from the next: what lay between them has been cut out.
+    pub(crate) fn fragmented(&self, name: &str, mib: u64) {
+        self.write(name, &noise((mib << 21) as usize, mib));
+        let file = File::options().write(true).open(self.path(name)).expect("there");
+        file.sync_all().expect("written");
+        for number in 1..mib {
+            fallocate(&file, FallocateFlags::COLLAPSE_RANGE, number << 20, 1 << 20).expect("cut out");
         }
+        file.set_len(mib << 20).expect("cut");
     }
 
     /// A run of a file's pages, as a recording has it.
@@ -141,8 +140,7 @@ impl Mounted {
     pub(crate) fn fragments(&self, name: &str) -> u64 {
         let file = File::open(self.path(name)).expect("there");
         let extents = file_extents(&file, true).expect("extents");
-        let apart =
-            extents.windows(2).filter(|pair| pair[0].physical + pair[0].length != pair[1].physical);
+        let apart = extents.windows(2).filter(|pair| pair[0].physical + pair[0].length != pair[1].physical);
         extents.len().min(1) as u64 + apart.count() as u64
     }
 

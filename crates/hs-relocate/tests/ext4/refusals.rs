@@ -104,7 +104,7 @@ fn free_space_in_pieces_is_no_place() {
     let (facts, free_bytes) = (mounted.facts(), mounted.free_bytes());
     let report = mounted.relocate(&wanted).unwrap();
     assert_eq!((report.outcome, report.moved_bytes), (Outcome::NoPlace, 0), "{report:?}");
-    assert!(report.space_pieces > 100, "{report:?}");
+    assert!(report.space_pieces > 30, "{report:?}");
     assert_eq!(mounted.free_bytes(), free_bytes);
     assert!(mounted.facts() == facts);
 }
@@ -147,7 +147,7 @@ fn a_hostile_list_moves_nothing_else() {
     tool("umount", &[mounted.path("over").to_str().unwrap()]);
     assert_eq!(report.moved_files, 60, "{report:?}");
     let left: Vec<_> = report.left.iter().map(|(because, left)| (*because, left.files)).collect();
-    let expected = [(LeftBecause::Missing, 8), (LeftBecause::Changed, 2), (LeftBecause::NotAFile, 2)];
+    let expected = [(LeftBecause::Missing, 7), (LeftBecause::Changed, 2), (LeftBecause::NotAFile, 3)];
     assert_eq!(left, expected, "{report:?}");
     fs::write(mounted.path("over/there"), noise(9000, 2)).unwrap_or_default();
     mounted.check();
