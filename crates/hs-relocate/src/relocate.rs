@@ -2,6 +2,7 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::fs::File;
+use std::num::NonZeroU64;
 use std::ops::ControlFlow;
 use std::os::unix::fs::FileExt;
 use std::path::{Path, PathBuf};
@@ -22,6 +23,8 @@ use crate::volume::Volume;
 
 /// What is moved at once: a stop waits for no more.
 const PIECE_PAGES: u64 = (4 << 20) / BLOCK_BYTES;
+/// The page cache has pages of up to so many bytes, and drops none of which only a part is named.
+const LARGE_PAGE_BYTES: u64 = 2 << 20;
 /// Moved pages are dirty until they are written, and nothing else bounds them.
 const DIRTY_BYTES: u64 = 64 << 20;
 /// Files that are named for each reason.
@@ -202,8 +205,7 @@ fn move_all(
     Ok(Outcome::Moved)
 }
 
-/// Pieces of a run that are moved at once. They end at multiples of their size in the file, where no large
-/// page of the cache is cut.
+/// Pieces of a run that are moved at once. They end at multiples of their size in the file.
 fn cut(run: &Placed) -> impl Iterator<Item = Placed> + use<> {
     let run = *run;
     let next = |first: u64| (first / PIECE_PAGES + 1) * PIECE_PAGES;
@@ -257,7 +259,9 @@ fn move_run(
 /// move, which takes a hundred times as long (docs/decisions/069-layout-anew.md).
 fn read_afresh(file: &File, pages: PageRun, buffer: &mut Vec<u8>) -> std::io::Result<()> {
     let (offset, bytes) = (pages.first * BLOCK_BYTES, pages.pages * BLOCK_BYTES);
-    fadvise(file, offset, std::num::NonZeroU64::new(bytes), Advice::DontNeed)?;
+    let from = offset / LARGE_PAGE_BYTES * LARGE_PAGE_BYTES;
+    let dropped = (offset + bytes).next_multiple_of(LARGE_PAGE_BYTES) - from;
+    fadvise(file, from, NonZeroU64::new(dropped), Advice::DontNeed)?;
     buffer.resize(bytes as usize, 0);
     let mut read = 0;
     while read < buffer.len() {
