@@ -18,6 +18,7 @@ pub(crate) mod optimize;
 pub(crate) mod overlay;
 pub(crate) mod profile;
 pub(crate) mod push;
+pub(crate) mod relocate;
 pub(crate) mod resume;
 pub(crate) mod run;
 pub(crate) mod serve;
