@@ -15,6 +15,8 @@ pub(crate) const LONG: &[Step] = &[
     ("endings", |root| cli(root, "ending", "ENDINGS", "200")),
     ("faults", |root| cli(root, "network_faults::", "NETWORK_FAULT_SEEDS", "200")),
     ("kills", |root| cli(root, "kills::", "KILLS", "100")),
+    ("layout-kills", |root| filtered(root, "hs-relocate", "kills_leave", &[("KILLS", "100")])),
+    ("power-cuts", |root| cli(root, "relocates::power_cuts", "POWER_CUTS", "100")),
     ("damage", |root| filtered(root, "hs-disk", "damage::", &[("EVERY_BYTE", "1")])),
     ("mutants", |root| mutants::check(root)),
     ("packages", packages),

@@ -57,6 +57,7 @@ mod qemu_kernels;
 mod registry;
 mod registry_logins;
 mod relay;
+mod relocates;
 mod remote;
 mod report;
 mod resume_clones;
