@@ -1,10 +1,9 @@
 //! Layouts of recorded starts on mounted file systems, by the program; power cuts in their middle.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::fs::{self, File};
 use std::path::Path;
-use std::process::Command;
-use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering::Relaxed};
 
 use hs_testing::noise;
 use hs_units::Prng;
@@ -28,7 +27,8 @@ fn machine() -> bool {
 fn recorded(scene: &Scene) {
     let (raw, root) = (scene.arg("disk.raw"), scene.folder("root"));
     File::create(&raw).and_then(|file| file.set_len(64 << 20)).expect("a disk");
-    tool("mkfs.ext4", &["-q", "-F", &raw]);
+    // Profiles know blocks of 4096 bytes.
+    tool("mkfs.ext4", &["-q", "-F", "-b", "4096", &raw]);
     tool("mount", &["-o", "loop", &raw, &root]);
     let root = Path::new(&root);
     for name in ["bin", "dev", "proc", "sys", "tmp", "etc", "files", "between"] {
@@ -46,10 +46,10 @@ fn recorded(scene: &Scene) {
     umount(&root.display().to_string());
     let mut order: Vec<u64> = (0..FILES).collect();
     (1..order.len()).rev().for_each(|at| order.swap(at, prng.below(at as u64 + 1) as usize));
-    let script: Vec<_> = order.iter().map(|number| format!("/bin/busybox cat /files/{number}; ")).collect();
+    let names: Vec<_> = order.iter().map(|number| format!("/files/{number} ")).collect();
     let (image, profile) = (scene.arg("disk.hsi"), scene.arg("start.hsp"));
     run(["build", &raw, "-o", &image, "--codec", "zstd:1"]).ok();
-    let script = script.concat();
+    let script = format!("/bin/busybox cat {}>/dev/null", names.concat());
     run(["-q", "profile", &image, "-o", &profile, "--", "/bin/busybox", "sh", "-c", &script]).ok();
 }
 
@@ -79,7 +79,7 @@ fn a_recorded_start_is_laid_anew_while_it_is_mounted() {
     let report = relocate(&scene, &["--json", "--force"]).ok().json();
     assert_eq!((&report["outcome"], &report["left"]), (&"moved".into(), &serde_json::json!({})), "{report}");
     let seeks = |when: &str| report[when]["seeks"].as_u64().expect("a number");
-    assert!(seeks("after") * 20 <= seeks("before"), "{report}");
+    assert!(seeks("before") > 90 && seeks("after") * 20 <= seeks("before"), "{report}");
     let again = relocate(&scene, &["--force"]).ok();
     assert!(again.stdout.starts_with("nothing to do: "), "{again:?}");
     assert!(contents(Path::new(&root)) == before);
@@ -103,7 +103,7 @@ fn power_cuts_leave_files_as_they_were() {
     recorded(&scene);
     let (image, overlay, root) = (scene.arg("disk.hsi"), scene.arg("changes"), scene.arg("root"));
     let mut expected = None;
-    let (mut copied, mut different) = (0, Vec::new());
+    let (mut copied, mut scattered) = (0, BTreeSet::new());
     let mut prng = Prng::new(51);
     while copied < cuts {
         let _ = fs::remove_file(&overlay);
@@ -113,15 +113,15 @@ fn power_cuts_leave_files_as_they_were() {
         let server = Running::start(words.iter().chain(&["--medium", "flat-10ms-25mbs"]));
         wait_until("it is mounted", || Path::new(&root).join("files/0").exists());
         let expected = expected.get_or_insert_with(|| contents(Path::new(&root)));
-        let length = || fs::metadata(&overlay).map_or(0, |file| file.len());
         let moving = Running::start(["relocate", "--root", &root, "-p", &scene.arg("start.hsp"), "--force"]);
-        let is_over = AtomicBool::new(false);
+        let (is_over, syncs) = (AtomicBool::new(false), AtomicU64::new(0));
         std::thread::scope(|scope| {
             // A program in use, whose syncs bring the moves to the medium.
             scope.spawn(|| {
                 while !is_over.load(Relaxed) {
                     fs::write(Path::new(&root).join("log"), b"line").expect("written");
                     File::open(Path::new(&root).join("log")).and_then(|log| log.sync_all()).expect("synced");
+                    syncs.fetch_add(1, Relaxed);
                 }
             });
             scope.spawn(|| {
@@ -129,13 +129,12 @@ fn power_cuts_leave_files_as_they_were() {
                 is_over.store(true, Relaxed);
                 assert!(status.success(), "{said}{errors}");
             });
-            let mut next = length();
+            let mut next = 0;
             while copied < cuts && !is_over.load(Relaxed) {
-                next += 1 + prng.below(400_000);
-                wait_until("it has grown", || length() >= next || is_over.load(Relaxed));
+                next += 1 + prng.below(4);
+                wait_until("something was synced", || syncs.load(Relaxed) >= next || is_over.load(Relaxed));
                 server.signal(Signal::STOP);
                 fs::copy(&overlay, scene.path(&format!("cut-{copied}"))).expect("copied");
-                different.push(length());
                 server.signal(Signal::CONT);
                 copied += 1;
             }
@@ -144,25 +143,24 @@ fn power_cuts_leave_files_as_they_were() {
         server.signal(Signal::TERM);
         drop(server.end());
         for cut in scene.names().into_iter().filter(|name| name.starts_with("cut-")) {
-            after_a_cut(&scene, &scene.arg(&cut), expected);
+            scattered.insert(after_a_cut(&scene, &scene.arg(&cut), expected));
             fs::remove_file(scene.path(&cut)).expect("removed");
         }
     }
-    different.dedup();
-    assert!(different.len() * 2 >= cuts as usize, "the disk was another one after each: {different:?}");
+    assert!(scattered.len() > 3, "in the middle of the moves: {scattered:?}");
     scene.wait_until_clean();
 }
 
-/// The journal is replayed, all is well, and the files have their contents.
-fn after_a_cut(scene: &Scene, overlay: &str, expected: &BTreeMap<u64, Vec<u8>>) {
+/// The journal is replayed, all is well, and the files have their contents; gives how scattered the start lies.
+fn after_a_cut(scene: &Scene, overlay: &str, expected: &BTreeMap<u64, Vec<u8>>) -> u64 {
     let (dir, root) = (scene.arg("dir"), scene.arg("root"));
     run(["-q", "mount", &scene.arg("disk.hsi"), &dir, "--keep", overlay]).ok();
     let disk = scene.arg("dir/disk.img");
-    let replayed = Command::new("e2fsck").args(["-p", &disk]).output().expect("e2fsck starts");
-    assert!(matches!(replayed.status.code(), Some(0 | 1)), "{}", String::from_utf8_lossy(&replayed.stdout));
-    tool("e2fsck", &["-fn", &disk]);
-    tool("mount", &["-o", "loop,ro", &disk, &root]);
+    tool("mount", &["-o", "loop", &disk, &root]);
     assert!(contents(Path::new(&root)) == *expected, "{overlay}");
+    let report = relocate(scene, &["-n", "--json"]).ok().json();
     umount(&root);
+    tool("e2fsck", &["-fn", &disk]);
     umount(&dir);
+    report["before"]["seeks"].as_u64().expect("a number")
 }

@@ -75,6 +75,10 @@ fn a_stop_is_kept() {
     let mut moves = 0;
     let report = relocate(&mounted.root, &wanted, Options::default(), &mut |_| {
         moves += 1;
+        if moves == 20 {
+            let other = mounted.relocate(&wanted).expect_err("one at a time").to_string();
+            assert!(other.contains("another headstart"), "{other}");
+        }
         if moves == 40 { ControlFlow::Break(()) } else { ControlFlow::Continue(()) }
     })
     .expect("relocated");

@@ -38,7 +38,8 @@ impl Mounted {
         fs::create_dir(&root).expect("a folder");
         let mounted = Self { folder, root };
         File::create(mounted.image()).and_then(|file| file.set_len(mib << 20)).expect("a file");
-        tool("mkfs.ext4", &[&["-q", "-F"][..], words, &[&mounted.image()]].concat());
+        // Small file systems get smaller blocks by themselves; the last word counts.
+        tool("mkfs.ext4", &[&["-q", "-F", "-b", "4096"][..], words, &[&mounted.image()]].concat());
         mounted.mount(&[]);
         mounted
     }

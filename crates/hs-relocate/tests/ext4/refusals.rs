@@ -95,7 +95,8 @@ fn free_space_in_pieces_is_no_place() {
     // Everything else becomes files of one block, of which every other is deleted.
     fs::create_dir_all(mounted.path("ones/0")).unwrap();
     fs::create_dir(mounted.path("ones/1")).unwrap();
-    let one = |number: &u64| fs::write(mounted.path(&format!("ones/{}/{number}", number % 2)), [1; 4096]).is_ok();
+    let one =
+        |number: &u64| fs::write(mounted.path(&format!("ones/{}/{number}", number % 2)), [1; 4096]).is_ok();
     assert!((0..1 << 20).take_while(one).count() > 1000);
     fs::remove_dir_all(mounted.path("ones/0")).unwrap();
     let (facts, free_bytes) = (mounted.facts(), mounted.free_bytes());
