@@ -1,5 +1,6 @@
 //! Every command and flag, defined once: help, man pages and completions come from here.
 
+pub(crate) mod accelerate;
 mod access;
 pub(crate) mod background_fill;
 mod boot;
@@ -147,6 +148,10 @@ pub(crate) enum Command {
     ///
     /// A file must not be in use. docs/KEEP.md tells what such files are.
     Overlay(overlay::Overlay),
+    /// Read ahead what the last boots of this installed system used.
+    ///
+    /// The disk stays as it is, and no image is involved. docs/ACCELERATE.md has the whole story.
+    Accelerate(accelerate::Accelerate),
     /// Upload an image to a registry or object storage.
     ///
     /// An image that is already there is not sent again, and an interrupted upload is resumed. oci+http:// is

@@ -85,6 +85,7 @@ fn run(cli: &Cli, arguments: &[OsString]) -> anyhow::Result<ExitCode> {
         Command::Report(args) => hs_report::run(args, quiet)?,
         Command::Top(args) => commands::top::run(args)?,
         Command::Cache(args) => commands::disk_cache::run(args, quiet)?,
+        Command::Accelerate(args) => return commands::accelerate::run(args, quiet).map(exit_code),
         Command::Overlay(args) => return commands::overlay::run(args, quiet).map(exit_code),
         Command::Push(args) => commands::push::run(args, quiet)?,
         Command::Relocate(args) => return commands::relocate::run(args, quiet).map(exit_code),

@@ -198,6 +198,18 @@ fn continues(before: &Piece, piece: &Piece) -> bool {
         && before.physical.checked_add(before.length) == Some(piece.physical)
 }
 
+/// Pages of a file, and where they lie.
+pub type PagePlaces = FileRun;
+
+/// Where the pages of an open file lie on its device. Those that have no place of their own, such as small
+/// files in their inodes, are left out.
+///
+/// # Errors
+/// The kernel's: the file system may not know (`EOPNOTSUPP`, `ENOTTY`).
+pub fn places(file: impl AsFd) -> Result<Vec<PagePlaces>, Errno> {
+    extents(file.as_fd()).map(|pieces| runs_of(&pieces))
+}
+
 /// The pages that are blocks of the device.
 fn runs_of(pieces: &[Piece]) -> Vec<FileRun> {
     let mut runs = Vec::new();

@@ -1,5 +1,6 @@
 //! One file a command.
 
+pub(crate) mod accelerate;
 pub(crate) mod attach;
 pub(crate) mod boot;
 pub(crate) mod build;

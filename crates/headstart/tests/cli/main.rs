@@ -1,5 +1,7 @@
 //! The built program, as people and scripts use it.
 
+mod accelerate;
+mod accelerate_boots;
 mod addresses;
 mod attacks;
 mod background_fill;
