@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""A start from a hard disk before and after `headstart relocate`: the demo's program on an aged ext4.
+"""A start from a hard disk before and after `headstart accelerate now`: the demo's program on an aged ext4.
 
 The file system was filled and half emptied before the root was copied into it, file by file in random order, as years of
 upgrades leave it. The start is recorded from an image of it, a copy of the disk is mounted and laid anew, and both raw
@@ -62,7 +62,7 @@ def make_aged(source, draft):
 def make_laid(aged, recorded, draft):
     run("cp", "--sparse=always", aged, draft)
     with mounted(draft) as root:
-        said = headstart("relocate", "--root", root, "-p", recorded, "--force", "--json")
+        said = headstart("accelerate", "now", "--root", root, "-p", recorded, "--force", "--json")
     run("e2fsck", "-fn", draft)
     draft.with_name("relocate.json").write_text(said)
 

@@ -32,7 +32,7 @@ mod prefetch;
 mod prefetch_rate;
 mod push;
 mod qemu;
-mod relocate;
+pub(crate) mod relocate;
 mod report;
 mod resume;
 mod seconds;
@@ -61,7 +61,6 @@ pub(crate) use self::mount::Mount;
 pub(crate) use self::optimize::Optimize;
 pub(crate) use self::prefetch::PrefetchLimits;
 pub(crate) use self::push::Push;
-pub(crate) use self::relocate::Relocate;
 pub(crate) use self::report::Report;
 pub(crate) use self::resume::Resume;
 pub(crate) use self::serve::Serve;
@@ -162,12 +161,6 @@ pub(crate) enum Command {
     Keygen(signing::Keygen),
     /// Sign an image, or publish it to a channel.
     Sign(signing::Sign),
-    /// Lay the blocks of a recorded start one behind the other on a mounted ext4.
-    ///
-    /// Files are in use meanwhile; their contents and times do not change. A signal ends it behind the block
-    /// run that is moving. docs/RELOCATE.md says what moves, and what it needs.
-    #[command(hide = true)]
-    Relocate(Relocate),
     /// Run a command in an image's root file system.
     ///
     /// Writes go to a temporary layer. The command is contained as in a container engine: a container's

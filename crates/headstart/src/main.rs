@@ -88,7 +88,6 @@ fn run(cli: &Cli, arguments: &[OsString]) -> anyhow::Result<ExitCode> {
         Command::Accelerate(args) => return commands::accelerate::run(args, quiet).map(exit_code),
         Command::Overlay(args) => return commands::overlay::run(args, quiet).map(exit_code),
         Command::Push(args) => commands::push::run(args, quiet)?,
-        Command::Relocate(args) => return commands::relocate::run(args, quiet).map(exit_code),
         Command::Keygen(args) => commands::sign::keygen(args, quiet)?,
         Command::Sign(args) => commands::sign::sign(args, quiet)?,
         Command::Mount(args) => return commands::mount::run(args, arguments, quiet).map(exit_code),

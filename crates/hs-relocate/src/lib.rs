@@ -19,7 +19,8 @@ mod space;
 mod volume;
 
 pub use error::RelocateError;
-pub use listed::{FileRun, LeftBecause};
+pub use hs_accelerate::FileRun;
+pub use listed::LeftBecause;
 pub use recorded::recorded_runs;
 pub use relocate::{Left, Options, Outcome, Progress, Report, relocate};
 pub use scatter::{NEAR_BYTES, Scatter};

@@ -3,8 +3,9 @@
 use std::collections::HashMap;
 use std::fs::File;
 use std::os::fd::{AsFd, AsRawFd, OwnedFd};
-use std::path::{Component, Path, PathBuf};
+use std::path::{Component, Path};
 
+use hs_accelerate::FileRun;
 use hs_linux::{FileExtent, file_extents};
 use hs_units::BLOCK_BYTES;
 use rustix::fs::{AtFlags, FileType, Mode, OFlags, ResolveFlags, StatxAttributes, StatxFlags, statx};
@@ -14,19 +15,6 @@ use serde::Serialize;
 use crate::layout::{FileLayout, PageRun, Piece};
 use crate::plan::{PlannedFile, Wanted};
 use crate::volume::Volume;
-
-/// A run of pages that a start has read.
-#[derive(Clone, PartialEq, Eq, Debug)]
-pub struct FileRun {
-    /// The path inside of the file system, from its root.
-    pub path: PathBuf,
-    /// The inode number that the file had.
-    pub inode: u64,
-    /// The first page; pages have 4096 bytes.
-    pub first_page: u64,
-    /// How many.
-    pub pages: u64,
-}
 
 /// Why the blocks of a file stay where they are.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug, Serialize)]
@@ -58,7 +46,7 @@ pub enum LeftBecause {
 
 /// A file of the list.
 pub(crate) struct Listed {
-    pub(crate) path: PathBuf,
+    pub(crate) path: String,
     inode: u64,
     pub(crate) left: Option<LeftBecause>,
 }
@@ -159,8 +147,8 @@ impl Listed {
 }
 
 /// A path of a list, from the root of the file system.
-fn beneath(path: &Path) -> Option<&Path> {
-    let path = path.strip_prefix("/").ok()?;
+fn beneath(path: &str) -> Option<&Path> {
+    let path = Path::new(path).strip_prefix("/").ok()?;
     let is_plain = path.components().all(|part| matches!(part, Component::Normal(_)));
     (is_plain && !path.as_os_str().is_empty()).then_some(path)
 }

@@ -5,8 +5,9 @@ use std::fs::File;
 use std::num::NonZeroU64;
 use std::ops::ControlFlow;
 use std::os::unix::fs::FileExt;
-use std::path::{Path, PathBuf};
+use std::path::Path;
 
+use hs_accelerate::FileRun;
 use hs_linux::move_extents;
 use hs_units::BLOCK_BYTES;
 use rustix::fs::{Advice, fadvise};
@@ -15,7 +16,7 @@ use serde::Serialize;
 
 use crate::RelocateError;
 use crate::layout::PageRun;
-use crate::listed::{FileRun, LeftBecause, List};
+use crate::listed::{LeftBecause, List};
 use crate::plan::{self, Placed, Plan, PlannedFile};
 use crate::scatter::Scatter;
 use crate::space::Space;
@@ -70,7 +71,7 @@ pub struct Left {
     /// How many.
     pub files: u64,
     /// The first of them.
-    pub named: Vec<PathBuf>,
+    pub named: Vec<String>,
 }
 
 /// What was done and found.

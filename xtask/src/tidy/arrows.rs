@@ -30,7 +30,7 @@ const ARROWS: &[(&str, &[&str])] = &[
     ("hs-linux", &["hs-units", "hs-volumes"]),
     ("hs-disk", &["hs-image", "hs-engine", "hs-linux"]),
     ("hs-observe", &["hs-disk", "hs-linux", "hs-trace"]),
-    ("hs-relocate", &["hs-linux", "hs-trace"]),
+    ("hs-relocate", &["hs-accelerate", "hs-linux", "hs-trace"]),
     ("hs-serve", &["hs-disk", "hs-linux", "hs-trace"]),
     ("hs-keep", &["hs-overlay", "hs-serve"]),
     ("hs-fuse", &["hs-keep"]),

@@ -1,41 +1,60 @@
-//! `headstart relocate`
+//! `headstart accelerate now`
 
 use std::ops::ControlFlow;
+use std::path::Path;
 
 use anyhow::bail;
+use hs_early::Root;
+use hs_linux::ends::Ends;
 use hs_output::printable::Printable;
 use hs_output::show::{self, Bar};
-use hs_relocate::{LeftBecause, Options, Outcome, Report, recorded_runs};
-use hs_service::signals::Ends;
+use hs_relocate::{FileRun, LeftBecause, Options, Outcome, Report, recorded_runs};
 use hs_start::open::read_profile;
 use hs_units::ByteSize;
 
-use crate::cli::Relocate;
+use super::accelerate::list_of;
+use crate::cli::relocate::Relocate;
 
 /// Lays the blocks of a recorded start one behind the other; gives the exit code.
-pub(crate) fn run(args: &Relocate, quiet: bool) -> anyhow::Result<i32> {
-    let profile = read_profile(&args.profile)?;
-    if profile.files.is_empty() {
-        bail!(
-            "{} names no files: record it from an image of the file system itself (headstart profile)",
-            args.profile.display()
-        );
-    }
-    let wanted = recorded_runs(&profile);
+pub(crate) fn run(args: &Relocate, json: bool, quiet: bool) -> anyhow::Result<i32> {
+    let wanted = match &args.profile {
+        Some(profile) => of_profile(profile)?,
+        None => of_list(args)?,
+    };
     let signals = Ends::block()?;
-    let bar = Bar::new(quiet || args.json);
+    let bar = Bar::new(quiet || json);
     let options = Options { force: args.force, dry_run: args.dry_run };
     let report = hs_relocate::relocate(&args.root, &wanted, options, &mut |progress| {
         bar.update("laying anew", progress.moved_bytes, progress.total_bytes);
         if signals.take().is_some() { ControlFlow::Break(()) } else { ControlFlow::Continue(()) }
     })?;
     drop(bar);
-    if args.json {
+    if json {
         show::json(&report)?;
     } else if !quiet {
         say(&report);
     }
     Ok(i32::from(report.outcome == Outcome::Stopped))
+}
+
+fn of_profile(path: &Path) -> anyhow::Result<Vec<FileRun>> {
+    let profile = read_profile(path)?;
+    if profile.files.is_empty() {
+        bail!(
+            "{} names no files: record it with another version of headstart (headstart profile)",
+            path.display()
+        );
+    }
+    Ok(recorded_runs(&profile))
+}
+
+fn of_list(args: &Relocate) -> anyhow::Result<Vec<FileRun>> {
+    let root = Root::open(&args.root)?;
+    let kept = list_of(&root, args.list.as_deref());
+    let Some(list) = kept.read(&root)? else {
+        bail!("{} is not there: record a start first (headstart accelerate record)", kept.path.display());
+    };
+    Ok(list.file_runs())
 }
 
 fn say(report: &Report) {
@@ -60,8 +79,7 @@ fn say(report: &Report) {
         }
     });
     for (because, left) in &report.left {
-        let mut named: Vec<_> =
-            left.named.iter().map(|path| Printable(&path.to_string_lossy()).to_string()).collect();
+        let mut named: Vec<_> = left.named.iter().map(|path| Printable(path).to_string()).collect();
         if left.files > named.len() as u64 {
             named.push("…".to_owned());
         }

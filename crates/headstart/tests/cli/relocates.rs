@@ -55,7 +55,7 @@ fn recorded(scene: &Scene) {
 
 fn relocate(scene: &Scene, words: &[&str]) -> crate::scene::Ran {
     let (root, profile) = (scene.arg("root"), scene.arg("start.hsp"));
-    run(["relocate", "--root", &root, "-p", &profile].iter().chain(words))
+    run(["accelerate", "now", "--root", &root, "-p", &profile].iter().chain(words))
 }
 
 /// What is read from the files below a folder.
@@ -113,7 +113,11 @@ fn power_cuts_leave_files_as_they_were() {
         let server = Running::start(words.iter().chain(&["--medium", "flat-10ms-25mbs"]));
         wait_until("it is mounted", || Path::new(&root).join("files/0").exists());
         let expected = expected.get_or_insert_with(|| contents(Path::new(&root)));
-        let moving = Running::start(["relocate", "--root", &root, "-p", &scene.arg("start.hsp"), "--force"]);
+        let profile = scene.arg("start.hsp");
+        let words = ["accelerate", "now", "--root", &root, "-p", &profile, "--force"];
+        let free_blocks = || rustix::fs::statvfs(&root).map_or(0, |space| space.f_bfree);
+        let free_before = free_blocks();
+        let moving = Running::start(words);
         let (is_over, syncs) = (AtomicBool::new(false), AtomicU64::new(0));
         std::thread::scope(|scope| {
             // A program in use, whose syncs bring the moves to the medium.
@@ -129,7 +133,10 @@ fn power_cuts_leave_files_as_they_were() {
                 is_over.store(true, Relaxed);
                 assert!(status.success(), "{said}{errors}");
             });
-            let mut next = 0;
+            // What the moved files take is reserved before the first one moves.
+            let is_moving = || free_blocks() + 700 < free_before || is_over.load(Relaxed);
+            wait_until("space is reserved", is_moving);
+            let mut next = syncs.load(Relaxed);
             while copied < cuts && !is_over.load(Relaxed) {
                 next += 1 + prng.below(4);
                 wait_until("something was synced", || syncs.load(Relaxed) >= next || is_over.load(Relaxed));

@@ -27,7 +27,7 @@ pub(crate) fn relocate_and_tell(mut words: impl Iterator<Item = String>) {
     let mut wanted = Vec::new();
     while let (Some(inode), Some(pages), Some(path)) = (words.next(), words.next(), words.next()) {
         let number = |word: String| word.parse().expect("a number");
-        wanted.push(FileRun { path: path.into(), inode: number(inode), first_page: 0, pages: number(pages) });
+        wanted.push(FileRun { path, inode: number(inode), first_page: 0, pages: number(pages) });
     }
     let report = relocate(Path::new(&root), &wanted, Options::default(), &mut |progress| {
         println!("{}", progress.moved_bytes);
@@ -46,7 +46,7 @@ fn kills_leave_files_as_they_were() {
     for round in 0..kills {
         let mut words = vec![WORD.to_owned(), mounted.root.display().to_string()];
         for run in mounted.start(FILES, 100 + round) {
-            words.extend([run.inode.to_string(), run.pages.to_string(), run.path.display().to_string()]);
+            words.extend([run.inode.to_string(), run.pages.to_string(), run.path]);
         }
         let mut child = Command::new(std::env::current_exe().expect("this program"))
             .args(words)
