@@ -37,6 +37,7 @@ mod seconds;
 mod serve;
 mod serving;
 pub(crate) mod signing;
+pub(crate) mod snapshotter;
 mod start;
 mod tls;
 mod top;
@@ -151,6 +152,12 @@ pub(crate) enum Command {
     /// a registry without TLS. Logins are those of docker and podman; for s3, gs and az those of the
     /// environment (AWS_…, GOOGLE_…, AZURE_…) and ~/.aws.
     Push(Push),
+    /// Let containerd start containers from lazily mounted images.
+    ///
+    /// A proxy plugin of containerd (its snapshots v1). An image that has a headstart image is mounted, and
+    /// none of its layers is fetched; any other image is unpacked as by containerd's own overlayfs
+    /// snapshotter. docs/CONTAINERD.md has the configuration.
+    Snapshotter(snapshotter::Snapshotter),
     /// Create a key pair for signing.
     Keygen(signing::Keygen),
     /// Sign an image, or publish it to a channel.

@@ -87,6 +87,7 @@ fn run(cli: &Cli, arguments: &[OsString]) -> anyhow::Result<ExitCode> {
         Command::Cache(args) => commands::disk_cache::run(args, quiet)?,
         Command::Overlay(args) => return commands::overlay::run(args, quiet).map(exit_code),
         Command::Push(args) => commands::push::run(args, quiet)?,
+        Command::Snapshotter(args) => commands::snapshotter::run(args, quiet)?,
         Command::Keygen(args) => commands::sign::keygen(args, quiet)?,
         Command::Sign(args) => commands::sign::sign(args, quiet)?,
         Command::Mount(args) => return commands::mount::run(args, arguments, quiet).map(exit_code),

@@ -11,7 +11,7 @@ pub(super) const TEMPLATE: &str = "{before-help}{about-with-newline}\n{usage-hea
 const GROUPS: &[(&str, &[&str])] = &[
     ("Make images", &["build", "profile", "optimize", "import", "export", "iso", "inspect", "verify"]),
     ("Start from images", &["run", "boot", "resume", "mount", "attach", "fill", "detach", "overlay"]),
-    ("Serve and publish", &["serve", "push", "keygen", "sign"]),
+    ("Serve and publish", &["serve", "snapshotter", "push", "keygen", "sign"]),
     ("Observe", &["report", "status", "top", "cache"]),
     ("Try, measure, get help", &["doctor", "demo", "lab", "completions"]),
 ];

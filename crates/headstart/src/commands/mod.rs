@@ -22,6 +22,7 @@ pub(crate) mod resume;
 pub(crate) mod run;
 pub(crate) mod serve;
 pub(crate) mod sign;
+pub(crate) mod snapshotter;
 mod source;
 pub(crate) mod status;
 pub(crate) mod top;
