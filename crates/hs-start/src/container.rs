@@ -23,27 +23,13 @@ pub(crate) fn open(
     options: &SourceOptions,
     progress: &dyn Fn(SourceProgress),
 ) -> anyhow::Result<Source> {
-    let (mut blobs, manifest, shown) = find(address)?;
-    Ok(Source::open_blobs(&mut blobs, &manifest, Path::new(&shown), options, progress)?)
-}
-
-/// The digests of the unpacked layers of the image at this address, the lowest first.
-///
-/// # Errors
-/// When it cannot be fetched, or is none.
-pub(crate) fn diff_ids(address: &str) -> anyhow::Result<Vec<String>> {
-    let (mut blobs, manifest, shown) = find(address)?;
-    Ok(Source::diff_ids_in_blobs(&mut blobs, &manifest, Path::new(&shown))?)
-}
-
-/// A repository, the manifest that an address of it leads to, and how the address is shown.
-fn find(address: &str) -> anyhow::Result<(Pulled, Vec<u8>, String)> {
     let client = HttpClient::new(Timeouts::default())?;
     let address = RegistryAddress::parse(address)?;
     let shown = address.to_string();
     let repository = Arc::new(Repository::new(address, Arc::clone(&client), remote::keyring().logins));
     let manifest = repository.manifest()?;
-    Ok((Pulled { repository, client }, manifest, shown))
+    let mut blobs = Pulled { repository, client };
+    Ok(Source::open_blobs(&mut blobs, &manifest, Path::new(&shown), options, progress)?)
 }
 
 /// Blobs that are fetched when they are needed.

@@ -99,25 +99,6 @@ impl SourceName {
     }
 }
 
-impl SourceName {
-    /// The digests of the unpacked layers of the container's image that this is, the lowest first.
-    ///
-    /// # Errors
-    /// When it is none that lies in a folder or in a registry, or cannot be had.
-    pub fn diff_ids(&self) -> anyhow::Result<Vec<String>> {
-        match self {
-            Self::Layout(folder, name) => Ok(Source::diff_ids_in_layout(folder, name.as_deref())?),
-            Self::Path(folder) if folder.is_dir() => Ok(Source::diff_ids_in_layout(folder, None)?),
-            Self::Registry(address) => crate::container::diff_ids(address),
-            other => bail!(
-                "{}: only a container's image in a folder (oci:DIR) or in a registry (oci://, docker://) has its \
-                 layers looked up",
-                other.shown().display()
-            ),
-        }
-    }
-}
-
 /// A path, and the name behind the first colon after it, unless the file's own name has one.
 fn with_name(text: &str) -> (PathBuf, Option<String>) {
     match text.split_once(':') {

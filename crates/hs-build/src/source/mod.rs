@@ -272,30 +272,6 @@ impl Source {
         Self::of_image(container::unpack(container::From::Blobs(blobs, manifest), &chosen)?, &chosen)
     }
 
-    /// The digests of the unpacked layers of the image in a folder that is a layout, the lowest first.
-    ///
-    /// # Errors
-    /// [`SourceError::Container`].
-    pub fn diff_ids_in_layout(folder: &Path, name: Option<&str>) -> Result<Vec<String>, SourceError> {
-        let options = SourceOptions::default();
-        let chosen = Chosen { name, shown: folder, options: &options, progress: &|_| {} };
-        container::diff_ids_of_folder(folder, &chosen)
-    }
-
-    /// The same of the image that a manifest leads to.
-    ///
-    /// # Errors
-    /// [`SourceError::Container`].
-    pub fn diff_ids_in_blobs(
-        blobs: &mut dyn Blobs,
-        manifest: &[u8],
-        shown: &Path,
-    ) -> Result<Vec<String>, SourceError> {
-        let options = SourceOptions::default();
-        let chosen = Chosen { name: None, shown, options: &options, progress: &|_| {} };
-        container::diff_ids(container::From::Blobs(blobs, manifest), &chosen)
-    }
-
     /// `image` is the name of the image that the archive must be of; none where it may be one.
     fn of_archive(
         archive: Archive,

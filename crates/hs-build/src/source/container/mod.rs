@@ -97,12 +97,6 @@ pub(super) fn of_folder(folder: &Path, chosen: &Chosen<'_>) -> Result<Unpacked, 
     unpack(From::Files(&mut files, Form::Layout), chosen)
 }
 
-/// The digests of the unpacked layers of an image in a folder.
-pub(super) fn diff_ids_of_folder(folder: &Path, chosen: &Chosen<'_>) -> Result<Vec<String>, SourceError> {
-    let mut files = FolderFiles { path: folder.to_owned() };
-    diff_ids(From::Files(&mut files, Form::Layout), chosen)
-}
-
 /// The tree of an image in an archive.
 pub(super) fn of_archive(
     archive: &Unpacked,
@@ -114,7 +108,7 @@ pub(super) fn of_archive(
 }
 
 /// The tree of an image.
-pub(super) fn unpack(mut from: From<'_>, chosen: &Chosen<'_>) -> Result<Unpacked, SourceError> {
+pub(super) fn unpack(from: From<'_>, chosen: &Chosen<'_>) -> Result<Unpacked, SourceError> {
     let failed = |fault| container_error(chosen.shown, fault);
     let mut layers = Layers {
         tree: EntryTree::new(),
@@ -122,36 +116,30 @@ pub(super) fn unpack(mut from: From<'_>, chosen: &Chosen<'_>) -> Result<Unpacked
         stamps: Vec::new(),
         chosen,
     };
-    let image = image_in(&mut from, chosen).map_err(failed)?;
-    let applied = match from {
-        From::Files(files, Form::Saved) => layers.apply(&image, &mut LayersFrom::Files(files)),
-        From::Files(files, Form::Layout) => {
-            layers.apply(&image, &mut LayersFrom::Blobs(&mut LayoutBlobs(files)))
+    let (config, applied) = match from {
+        From::Files(files, Form::Saved) => {
+            let image = saved_image(files, chosen).map_err(failed)?;
+            let applied = layers.apply(&image, &mut LayersFrom::Files(files));
+            (image.config, applied)
         }
-        From::Blobs(blobs, _) => layers.apply(&image, &mut LayersFrom::Blobs(blobs)),
+        From::Files(files, Form::Layout) => {
+            let index = document_file(files, "index.json").map_err(failed)?;
+            let blobs = &mut LayoutBlobs(files);
+            let image = image_of(blobs, &index, chosen).map_err(failed)?;
+            let applied = layers.apply(&image, &mut LayersFrom::Blobs(blobs));
+            (image.config, applied)
+        }
+        From::Blobs(blobs, manifest) => {
+            let image = image_of(blobs, manifest, chosen).map_err(failed)?;
+            let applied = layers.apply(&image, &mut LayersFrom::Blobs(blobs));
+            (image.config, applied)
+        }
     };
     applied.map_err(|fault| match fault {
         ContainerFault::Layer(error) => *error,
         fault => failed(fault),
     })?;
-    layers.finish(image.config.config.unwrap_or_default())
-}
-
-/// The digests of the unpacked layers of an image, the lowest first.
-pub(super) fn diff_ids(mut from: From<'_>, chosen: &Chosen<'_>) -> Result<Vec<String>, SourceError> {
-    let image = image_in(&mut from, chosen).map_err(|fault| container_error(chosen.shown, fault))?;
-    Ok(image.config.diff_ids().to_vec())
-}
-
-fn image_in(from: &mut From<'_>, chosen: &Chosen<'_>) -> Result<Image, ContainerFault> {
-    match from {
-        From::Files(files, Form::Saved) => saved_image(*files, chosen),
-        From::Files(files, Form::Layout) => {
-            let index = document_file(*files, "index.json")?;
-            image_of(&mut LayoutBlobs(*files), &index, chosen)
-        }
-        From::Blobs(blobs, manifest) => image_of(*blobs, manifest, chosen),
-    }
+    layers.finish(config.config.unwrap_or_default())
 }
 
 /// It is none.
