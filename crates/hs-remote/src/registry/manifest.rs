@@ -11,6 +11,20 @@ use crate::sha256::Sha256;
 pub const IMAGE_TYPE: &str = "application/vnd.headstart.image.v1";
 /// The annotation with the image's own name, `hs1-…`.
 pub const NAME_ANNOTATION: &str = "io.headstart.name";
+/// What the artifact and its layer are that hold the profile of a start.
+pub const PROFILE_TYPE: &str = "application/vnd.headstart.profile.v1";
+/// Of an image that was converted: the digest of the container's manifest that it was made of.
+pub const SOURCE_ANNOTATION: &str = "io.headstart.source";
+/// Of the same: the chain ID of all layers (image specification 1.1), which is one name of the root.
+pub const CHAIN_ANNOTATION: &str = "io.headstart.chain-id";
+/// Of the same: the platform, `linux/amd64`.
+pub const PLATFORM_ANNOTATION: &str = "io.headstart.platform";
+/// Of the same: what else the conversion depends on. Equal ones need not be made again.
+pub const RECIPE_ANNOTATION: &str = "io.headstart.recipe";
+/// Of a profile: the command that was recorded.
+pub const COMMAND_ANNOTATION: &str = "io.headstart.command";
+/// When it was made, RFC 3339 in UTC: of several, the last one counts.
+pub const CREATED_ANNOTATION: &str = "org.opencontainers.image.created";
 /// The accepted media type.
 pub(super) const MANIFEST_TYPE: &str = "application/vnd.oci.image.manifest.v1+json";
 /// A configuration that says nothing, and its bytes.

@@ -31,7 +31,10 @@ pub use address::{Reference, RegistryAddress};
 pub use attach::{Attachment, attach};
 pub use blob::RegistryImage;
 pub use login::{Login, Logins};
-pub use manifest::{Descriptor, IMAGE_TYPE, NAME_ANNOTATION};
+pub use manifest::{
+    CHAIN_ANNOTATION, COMMAND_ANNOTATION, CREATED_ANNOTATION, Descriptor, IMAGE_TYPE, NAME_ANNOTATION,
+    PLATFORM_ANNOTATION, PROFILE_TYPE, RECIPE_ANNOTATION, SOURCE_ANNOTATION,
+};
 pub use push::{Artifact, abandon, push};
 pub use repository::{Repository, RepositoryBlob};
 
