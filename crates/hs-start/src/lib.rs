@@ -20,7 +20,7 @@ mod base;
 pub mod boot;
 pub mod cache;
 pub mod channel;
-mod container;
+pub mod container;
 mod el_torito;
 pub mod environment;
 pub mod fit;

@@ -38,7 +38,7 @@ use archive::{Archive, Unpacked};
 pub use archive_fault::ArchiveFault;
 use cloop::CloopDisk;
 use container::Chosen;
-pub use container::{Blob, Blobs, ContainerFault, Known, Platform};
+pub use container::{Blob, Blobs, ContainerFault, Known, Platform, ResolvedImage};
 pub use error::SourceError;
 use qcow2::Qcow2Disk;
 pub use qcow2::Qcow2Fault;

@@ -36,6 +36,13 @@ pub struct Artifact<'a> {
     pub unfinished: Option<&'a Path>,
 }
 
+impl Artifact<'_> {
+    /// What the manifest calls the file.
+    pub(super) fn title(&self) -> String {
+        self.path.file_name().unwrap_or_default().to_string_lossy().into_owned()
+    }
+}
+
 /// Sends the missing parts of an image, then the manifest, which the tag then means.
 ///
 /// # Errors
@@ -49,16 +56,10 @@ pub fn push(
     pushing: &mut Pushing<'_>,
 ) -> Result<Pushed, PushError> {
     let access = Access::new(client, address.clone(), logins, Right::Push);
-    let (blob, size) = digest_of(artifact)?;
-    let mut sending = Sending { access: &access, tries: Tries::new(address.to_string()) };
+    let mut sending = Sending::new(&access);
     let refused = |source| PushError::Refused { address: address.to_string(), source };
-    let there = sending.try_often(|access| exists(access, blob)).map_err(refused)?;
-    let (sent_bytes, resumed_bytes) =
-        if there { (0, 0) } else { sending.send_file(artifact, blob, size, pushing)? };
-    pushing(size, size).is_break();
-    sending.try_often(send_empty).map_err(refused)?;
-    let title = artifact.path.file_name().unwrap_or_default().to_string_lossy();
-    let manifest = Manifest::of_image(blob, size, artifact.name, &title);
+    let blob = sending.send_blobs(artifact, pushing)?;
+    let manifest = Manifest::of_image(blob.digest, blob.size, artifact.name, &artifact.title());
     let text = serde_json::to_vec(&manifest).expect("strings and numbers are JSON");
     let digest = Sha256::of(&text);
     if let Reference::Digest(wanted) = address.reference()
@@ -66,7 +67,9 @@ pub fn push(
     {
         return Err(refused(HttpError::Digest { expected: wanted.to_string(), found: digest.to_string() }));
     }
-    sending.try_often(|access| send_manifest(access, &text)).map_err(refused)?;
+    let reference = address.reference().to_string();
+    sending.try_often(|access| send_manifest(access, &reference, MANIFEST_TYPE, &text)).map_err(refused)?;
+    let SentBlob { sent_bytes, resumed_bytes, .. } = blob;
     Ok(Pushed { sent_bytes, resumed_bytes, digest: Some(digest.to_string()) })
 }
 
@@ -149,12 +152,18 @@ fn send_empty(access: &Access) -> Result<(), HttpError> {
     upload.finish(access, digest, EMPTY)
 }
 
-fn send_manifest(access: &Access, text: &[u8]) -> Result<(), HttpError> {
-    let url = access.address().url(&format!("manifests/{}", access.address().reference()))?;
-    let answer = access
-        .ask(&Method::PUT, &url, |asked| asked.header(CONTENT_TYPE, MANIFEST_TYPE).body(text.to_vec()))?;
+/// Sends a manifest, by its digest or under a tag.
+pub(super) fn send_manifest(
+    access: &Access,
+    reference: &str,
+    media_type: &str,
+    text: &[u8],
+) -> Result<Answer, HttpError> {
+    let url = access.address().url(&format!("manifests/{reference}"))?;
+    let answer =
+        access.ask(&Method::PUT, &url, |asked| asked.header(CONTENT_TYPE, media_type).body(text.to_vec()))?;
     match answer.status {
-        200..=204 => Ok(()),
+        200..=204 => Ok(answer),
         _ => Err(refused("the manifest", &answer)),
     }
 }
@@ -251,14 +260,43 @@ impl Upload {
     }
 }
 
-struct Sending<'a> {
+/// A blob that the registry has.
+pub(super) struct SentBlob {
+    pub(super) digest: Sha256,
+    pub(super) size: u64,
+    pub(super) sent_bytes: u64,
+    pub(super) resumed_bytes: u64,
+}
+
+pub(super) struct Sending<'a> {
     access: &'a Access,
     tries: Tries,
 }
 
-impl Sending<'_> {
+impl<'a> Sending<'a> {
+    pub(super) fn new(access: &'a Access) -> Self {
+        Self { access, tries: Tries::new(access.address().to_string()) }
+    }
+
+    /// Sends the file and the empty configuration, as far as they are not there.
+    pub(super) fn send_blobs(
+        &mut self,
+        artifact: Artifact<'_>,
+        pushing: &mut Pushing<'_>,
+    ) -> Result<SentBlob, PushError> {
+        let (digest, size) = digest_of(artifact)?;
+        let address = self.access.address().to_string();
+        let refused = |source| PushError::Refused { address: address.clone(), source };
+        let there = self.try_often(|access| exists(access, digest)).map_err(refused)?;
+        let (sent_bytes, resumed_bytes) =
+            if there { (0, 0) } else { self.send_file(artifact, digest, size, pushing)? };
+        pushing(size, size).is_break();
+        self.try_often(send_empty).map_err(refused)?;
+        Ok(SentBlob { digest, size, sent_bytes, resumed_bytes })
+    }
+
     /// Repeats an operation, after pauses, while it may succeed.
-    fn try_often<T>(
+    pub(super) fn try_often<T>(
         &mut self,
         mut what: impl FnMut(&Access) -> Result<T, HttpError>,
     ) -> Result<T, HttpError> {

@@ -9,7 +9,8 @@ use reqwest::header::ACCEPT;
 use super::access::{Access, Right, refused};
 use super::address::{Reference, RegistryAddress};
 use super::login::Logins;
-use super::manifest::MANIFEST_TYPE;
+use super::manifest::{Descriptor, MANIFEST_TYPE, Manifest};
+use super::referrers;
 use crate::http::{HttpClient, HttpError, Locate, Located};
 use crate::sha256::Sha256;
 
@@ -66,6 +67,30 @@ impl Repository {
             blob: known(digest)?,
             is_known: AtomicBool::new(false),
         })
+    }
+
+    /// The manifests of this type that refer to the manifest `subject`: what the registry lists, or what the
+    /// tag that stands for the list has. None of it is verified.
+    ///
+    /// # Errors
+    /// When `subject` is no digest, the registry refuses, or its list is none.
+    pub fn referrers(&self, subject: &str, artifact_type: &str) -> Result<Vec<Descriptor>, HttpError> {
+        referrers::list(&self.0, known(subject)?, artifact_type)
+    }
+
+    /// What the manifest says that a list names so: its descriptor, made of its own bytes, whose digest is
+    /// right. `None` where the manifest refers to another one than `subject`.
+    ///
+    /// # Errors
+    /// When the registry does not have it, or has another one.
+    pub fn referrer(&self, listed: &Descriptor, subject: &str) -> Result<Option<Descriptor>, HttpError> {
+        let expected = known(&listed.digest)?;
+        let manifest = self.fetch(&listed.digest)?;
+        let found = Sha256::of(&manifest);
+        if found != expected {
+            return Err(HttpError::Digest { expected: expected.to_string(), found: found.to_string() });
+        }
+        Ok(Manifest::referrer(&manifest, known(subject)?))
     }
 
     fn fetch(&self, reference: &str) -> Result<Vec<u8>, HttpError> {
