@@ -88,9 +88,7 @@ impl Mounts {
         let started = command.stdin(Stdio::null()).stdout(Stdio::null()).output();
         let ended = started.context("start `headstart mount`")?;
         if !ended.status.success() {
-            let said = String::from_utf8_lossy(&ended.stderr);
-            let said = said.trim().trim_start_matches("headstart: ").replace('\n', "; ");
-            bail!("{image} was not mounted: {said}");
+            bail!("{image} was not mounted: {}", said(&ended.stderr));
         }
         Ok(())
     }
@@ -145,6 +143,24 @@ impl Mounts {
         let is_key = |name: &String| name.len() == KEY_CHARACTERS && name.bytes().all(|byte| byte.is_ascii_hexdigit());
         Ok(entries.flatten().filter_map(|entry| entry.file_name().into_string().ok()).filter(is_key).collect())
     }
+}
+
+/// What a command said of its failure, in one line.
+fn said(stderr: &[u8]) -> String {
+    String::from_utf8_lossy(stderr).trim().trim_start_matches("headstart: ").replace('\n', "; ")
+}
+
+/// Builds an image of the lowest layers of a container's image.
+pub(crate) fn build(container: &str, layers: usize, path: &Path) -> anyhow::Result<()> {
+    let mut arguments: Vec<OsString> = ["build", "--quiet", "--codec", "zstd:1", "-o"].map(Into::into).into();
+    arguments.extend([path.into(), format!("--layers={layers}").into(), "--".into(), container.into()]);
+    let mut command = Command::new("/proc/self/exe");
+    own_arguments::give(command.arg0("headstart"), &arguments).context("hand the arguments over")?;
+    let ended = command.stdin(Stdio::null()).output().context("start `headstart build`")?;
+    if !ended.status.success() {
+        bail!("{layers} layers of {container}: {}", said(&ended.stderr));
+    }
+    Ok(())
 }
 
 /// Whether the tree is mounted, and its disk has a server or will have one again.

@@ -7,6 +7,7 @@
 //!        snapshots/ID/fs    files of a snapshot, and work for overlayfs
 //!        images/KEY/disk    where an image is mounted: its disk, and its tree
 //!                   tree
+//!        built/ID.hsi       an image of the layers of one snapshot, which another image has too
 //! ```
 
 use std::fs::{self, File};
@@ -59,6 +60,7 @@ impl Folder {
         }
         make(&path.join("snapshots"))?;
         make(&path.join("images"))?;
+        make(&path.join("built"))?;
         Ok(Self { path, _lock: lock })
     }
 
@@ -74,6 +76,17 @@ impl Folder {
     /// The folder of one snapshot.
     pub(crate) fn snapshot(&self, id: u64) -> PathBuf {
         self.snapshots().join(id.to_string())
+    }
+
+    /// The image that is built for the layers of one snapshot.
+    pub(crate) fn built(&self, id: u64) -> PathBuf {
+        self.path.join("built").join(format!("{id}.hsi"))
+    }
+
+    /// All that are there.
+    pub(crate) fn all_built(&self) -> Vec<PathBuf> {
+        let entries = fs::read_dir(self.path.join("built")).into_iter().flatten().flatten();
+        entries.map(|entry| entry.path()).filter(|path| path.extension().is_some_and(|end| end == "hsi")).collect()
     }
 
     /// The snapshots, as they were when the file was last written.

@@ -7,7 +7,8 @@
 //! ```
 //!
 //! An image of n layers has n committed snapshots. The topmost one is the whole tree of the image
-//! ([`Content::Tree`]), those below it are empty ([`Content::Below`]): their files are in the tree above.
+//! ([`Content::Tree`]), those below it are empty ([`Content::Below`]): their files are in the tree above. When
+//! another image has these layers too, such a snapshot gets a tree of its own.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -39,8 +40,15 @@ pub enum Content {
     Files,
     /// The whole tree of this image, with what its parents have.
     Tree(String),
-    /// A layer of this image below the topmost: nothing, its files are in the tree of the topmost.
-    Below(String),
+    /// A layer below the topmost of an image: nothing, its files are in the tree of the topmost.
+    Below {
+        /// The image.
+        image: String,
+        /// The address of the container's image, which has the layers themselves.
+        container: String,
+        /// How many of these layers it and its parents are.
+        layers: usize,
+    },
 }
 
 impl Content {
@@ -49,7 +57,7 @@ impl Content {
     pub fn image(&self) -> Option<&str> {
         match self {
             Self::Files => None,
-            Self::Tree(image) | Self::Below(image) => Some(image),
+            Self::Tree(image) | Self::Below { image, .. } => Some(image),
         }
     }
 }
@@ -279,7 +287,7 @@ impl Snapshots {
                     lower.push(Lower::Tree(image.clone()));
                     break;
                 }
-                Content::Below(_) => {
+                Content::Below { .. } => {
                     return Err(Refusal::FailedPrecondition(
                         name.to_owned(),
                         "is a layer of a lazily mounted image, whose files are in the tree of that image alone",
@@ -291,10 +299,30 @@ impl Snapshots {
         Ok(lower)
     }
 
-    /// Whether the files of this snapshot and its parents can be had.
+    /// The nearest of these parents whose files are not there alone.
     #[must_use]
-    pub fn has_files(&self, name: Option<&str>) -> bool {
-        self.lower(name).is_ok()
+    pub fn without_files(&self, parent: Option<&str>) -> Option<(&str, &Snapshot)> {
+        let mut next = parent;
+        while let Some((name, snapshot)) = next.and_then(|name| self.by_name.get_key_value(name)) {
+            match snapshot.content {
+                Content::Below { .. } => return Some((name, snapshot)),
+                Content::Tree(_) => return None,
+                Content::Files => next = snapshot.parent.as_deref(),
+            }
+        }
+        None
+    }
+
+    /// Gives a layer of an image a tree of its own.
+    ///
+    /// # Errors
+    /// When there is no such snapshot.
+    pub fn complete(&mut self, name: &str, image: &str) -> Result<(), Refusal> {
+        let snapshot = self.by_name.get_mut(name).ok_or_else(|| Refusal::NotFound(name.to_owned()))?;
+        if matches!(snapshot.content, Content::Below { .. }) {
+            snapshot.content = Content::Tree(image.to_owned());
+        }
+        Ok(())
     }
 
     /// Makes the active snapshot `key` a committed one with the name that is asked for.

@@ -9,10 +9,10 @@ use std::time::{SystemTime, UNIX_EPOCH};
 use anyhow::{Context, bail};
 use parking_lot::{Mutex, MutexGuard};
 
-use crate::artifact::{self, Artifact};
+use crate::artifact::Finder;
 use crate::filter::Filter;
 use crate::messages::Mount;
-use crate::mounts::Mounts;
+use crate::mounts::{self, Mounts};
 use crate::overlay::{self, Layer};
 use crate::records::Folder;
 use crate::snapshots::{
@@ -41,7 +41,7 @@ pub struct Snapshotter {
     /// As the file has them.
     snapshots: Mutex<Snapshots>,
     mounts: Mounts,
-    table: Table,
+    finder: Finder,
 }
 
 impl Snapshotter {
@@ -58,7 +58,7 @@ impl Snapshotter {
         let snapshotter = Self {
             snapshots: Mutex::new(folder.load()?),
             mounts: Mounts::new(folder.path().join("images"), flags),
-            table: Table::of(folder.path()),
+            finder: Finder::new(Table::of(folder.path())),
             folder,
         };
         snapshotter.cleanup()?;
@@ -82,6 +82,7 @@ impl Snapshotter {
         if let (Kind::Active, Some(reference)) = (kind, labels.get(REFERENCE)) {
             self.adopt_layer(reference, parent, &asked)?;
         }
+        self.complete_below(parent)?;
         // The lock of an image goes when a snapshot uses it, so that it is not unmounted before.
         let image = self.snapshots.lock().image_below(parent);
         let lock = image.as_deref().map(|image| self.mounts.lock_of(&Mounts::key(image)));
@@ -119,40 +120,55 @@ impl Snapshotter {
                 return Err(exists());
             }
         }
-        let adopted = self.artifact_of(asked.labels, reference).and_then(|found| {
-            found.map(|found| self.adopt(found, reference, parent, asked)).transpose()
+        let found = self.finder.content_of(asked.labels, reference);
+        let adopted = found.and_then(|found| {
+            found.map(|content| self.adopt(content, reference, parent, asked)).transpose()
         });
         match adopted {
             Ok(Some(())) => Err(exists()),
             Ok(None) => Ok(()),
-            Err(error) if self.snapshots.lock().has_files(parent) => {
+            Err(error) => {
                 log::warn!("layer {reference} is unpacked as any other: {error:#}");
                 Ok(())
             }
-            // What lies below it has its files in the image that cannot be had.
-            Err(error) => Err(CallError::Unavailable(error)),
         }
     }
 
-    /// What is mounted for a layer, if anything is.
-    fn artifact_of(&self, _labels: &Labels, reference: &str) -> anyhow::Result<Option<Artifact>> {
-        artifact::in_table(&self.table, reference)
+    /// Where the files of a parent are in the tree of a whole image alone, builds an image of the parent's
+    /// layers: another image of containers has these layers, too.
+    fn complete_below(&self, parent: Option<&str>) -> Result<(), CallError> {
+        let found = self.snapshots.lock().without_files(parent).map(|(name, snapshot)| {
+            (name.to_owned(), snapshot.id, snapshot.content.clone())
+        });
+        let Some((name, id, Content::Below { container, layers, .. })) = found else { return Ok(()) };
+        let path = self.folder.built(id);
+        let image = path.to_string_lossy().into_owned();
+        let lock = self.mounts.lock_of(&Mounts::key(&image));
+        let held = lock.lock();
+        if self.snapshots.lock().without_files(parent).is_none() {
+            return Ok(());
+        }
+        log::info!("{layers} layers of {container} are built, since another image has them too");
+        mounts::build(&container, layers, &path)
+            .and_then(|()| self.mounts.mount(&image, &held).map(drop))
+            .map_err(|error| CallError::Unavailable(error.context(format!("build the layers of {name}"))))?;
+        self.change(|snapshots| snapshots.complete(&name, &image))
     }
 
     /// Mounts an image, and makes the snapshot of a layer of it.
     fn adopt(
         &self,
-        found: Artifact,
+        content: Content,
         reference: &str,
         parent: Option<&str>,
         asked: &Asked<'_>,
     ) -> anyhow::Result<()> {
-        let lock = self.mounts.lock_of(&Mounts::key(&found.image));
+        let Some(image) = content.image().map(str::to_owned) else { return Ok(()) };
+        let lock = self.mounts.lock_of(&Mounts::key(&image));
         let held = lock.lock();
         // Already for the lowest layer: where the image cannot be had, all layers are unpacked.
-        let mounted = self.mounts.mount(&found.image, &held).map(drop);
+        let mounted = self.mounts.mount(&image, &held).map(drop);
         mounted.and_then(|()| {
-            let content = if found.is_top { Content::Tree } else { Content::Below }(found.image.clone());
             self.change(|snapshots| {
                 // Another call may have been faster.
                 if snapshots.of_layers(reference, parent).is_none() {
@@ -163,7 +179,7 @@ impl Snapshotter {
             })
             .map_err(anyhow::Error::from)
         })
-        .inspect_err(|_| self.unmount_unused(&Mounts::key(&found.image), &held))
+        .inspect_err(|_| self.unmount_unused(&Mounts::key(&image), &held))
     }
 
     /// What is mounted for an active snapshot or a view.
@@ -283,7 +299,9 @@ impl Snapshotter {
         for path in unused {
             remove(&path)?;
         }
-        for key in self.mounts.keys()? {
+        let built = self.folder.all_built();
+        let built = built.iter().map(|path| Mounts::key(&path.to_string_lossy()));
+        for key in self.mounts.keys()?.into_iter().chain(built) {
             self.unmount_unused(&key, &self.mounts.lock_of(&key).lock());
         }
         Ok(())
@@ -297,6 +315,13 @@ impl Snapshotter {
         }
         if let Err(error) = self.mounts.unmount(key, held) {
             log::warn!("an image that no snapshot uses stays mounted: {error:#}");
+            return;
+        }
+        // One that was built here.
+        for path in self.folder.all_built() {
+            if Mounts::key(&path.to_string_lossy()) == key {
+                let _ = fs::remove_file(path);
+            }
         }
     }
 

@@ -18,6 +18,8 @@ pub struct Entry {
     pub reference: String,
     /// What is mounted: a file's absolute path, or an address.
     pub artifact: String,
+    /// The address of the container's image, by digest.
+    pub container: String,
     /// The chain ID of each of its layers, the lowest first.
     pub chain: Vec<String>,
 }
@@ -96,6 +98,7 @@ mod tests {
         let entry = |artifact: &str| Entry {
             reference: "docker.io/library/a:1".to_owned(),
             artifact: artifact.to_owned(),
+            container: "oci://h/a".to_owned(),
             chain: vec![format!("sha256:{}", "0".repeat(64))],
         };
         assert_eq!(table.entries().expect("none"), []);

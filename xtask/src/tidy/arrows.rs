@@ -44,7 +44,7 @@ const ARROWS: &[(&str, &[&str])] = &[
         "hs-start",
         &["hs-build", "hs-fill", "hs-guest", "hs-nbd", "hs-observe", "hs-remote", "hs-service", "hs-trust"],
     ),
-    ("hs-snapshotter", &["hs-remote", "hs-service"]),
+    ("hs-snapshotter", &["hs-start"]),
     ("hs-daemon", &["hs-start", "hs-uffd", "hs-vhost"]),
     ("hs-demo", &["hs-lab-real", "hs-resume"]),
     ("hs-doctor", &["hs-iso"]),

@@ -33,8 +33,8 @@ pub(crate) enum SnapshotterAction {
     /// From then on a client that asks its snapshotter before it fetches layers fetches none: CRI, nerdctl,
     /// `ctr` of containerd 2. `ctr image pull` of containerd 1 fetches and unpacks all layers first.
     Add {
-        /// The container's image: docker://NAME, oci://HOST/NAME:TAG or oci:DIR[:NAME]. Only its manifest and
-        /// its configuration are read.
+        /// The container's image: docker://NAME or oci://HOST/NAME:TAG. Only its manifest and its
+        /// configuration are read.
         container: OsString,
         /// The headstart image that was built from it: a file or an address.
         image: OsString,

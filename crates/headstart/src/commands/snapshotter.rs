@@ -5,7 +5,8 @@ use std::path::Path;
 
 use anyhow::{Context, bail};
 use hs_output::show;
-use hs_snapshotter::artifact::chain_of;
+use hs_remote::registry::RegistryAddress;
+use hs_snapshotter::artifact::of_resolved;
 use hs_snapshotter::server::{self, Serve};
 use hs_snapshotter::table::{Entry, Table};
 use hs_start::image::{ImageSource, RemoteOptions};
@@ -35,16 +36,14 @@ pub(crate) fn run(args: &Snapshotter, quiet: bool) -> anyhow::Result<()> {
 
 fn add(table: &Table, container: &OsStr, image: &OsStr, quiet: bool) -> anyhow::Result<()> {
     let reference = container.to_str().context("the container's image has a name that is no text")?.to_owned();
-    let diff_ids = SourceName::parse(container).diff_ids()?;
-    let chain = chain_of(&diff_ids).map_err(|why| anyhow::anyhow!("{reference}: {why}"))?;
-    if chain.is_empty() {
-        bail!("{reference}: its configuration does not name its layers");
-    }
-    let artifact = mounted_as(image)?;
+    let SourceName::Registry(address) = SourceName::parse(container) else {
+        bail!("{reference}: only a container's image in a registry can be added: docker://NAME, oci://HOST/NAME");
+    };
+    let entry = of_resolved(&RegistryAddress::parse(&address)?, mounted_as(image)?)?;
     if !quiet {
-        hs_output::note!("{artifact} is mounted for {reference} and its {} layers", chain.len());
+        hs_output::note!("{} is mounted for {reference} and its {} layers", entry.artifact, entry.chain.len());
     }
-    table.put(Entry { reference, artifact, chain })
+    table.put(Entry { reference, ..entry })
 }
 
 /// The image as a mount is told of it, wherever that is started.
@@ -62,7 +61,7 @@ fn list(table: &Table, json: bool) -> anyhow::Result<()> {
     if json {
         return show::json(&serde_json::json!({ "images": entries }));
     }
-    for Entry { reference, artifact, chain } in entries {
+    for Entry { reference, artifact, chain, .. } in entries {
         show::line(format_args!("{reference}: {artifact} ({} layers)", chain.len()));
     }
     Ok(())

@@ -46,7 +46,8 @@ fn the_tree_of_an_image_hides_the_layers_below_it() {
     let none = Labels::new();
     let mut snapshots = Snapshots::default();
     let image = || "/a.hsi".to_owned();
-    snapshots.adopt(Content::Below(image()), None, &asked("one", &none)).expect("adopted");
+    let below = || Content::Below { image: image(), container: "oci://h/a".to_owned(), layers: 1 };
+    snapshots.adopt(below(), None, &asked("one", &none)).expect("adopted");
     snapshots.adopt(Content::Tree(image()), Some("one"), &asked("two", &reference)).expect("adopted");
     assert_eq!(snapshots.of_layers("sha256:2", Some("one")), Some("two"));
     assert_eq!(snapshots.of_layers("sha256:2", None), None);
@@ -60,9 +61,13 @@ fn the_tree_of_an_image_hides_the_layers_below_it() {
     // Another image with the same lowest layer: its files are not there.
     let refused = snapshots.prepare(Kind::Active, Some("one"), &asked("b", &none));
     assert!(matches!(refused, Err(Refusal::FailedPrecondition(..))), "{refused:?}");
-    assert!(!snapshots.has_files(Some("one")) && snapshots.has_files(Some("two")));
-    assert_eq!(snapshots.images().len(), 1);
-    assert_eq!(snapshots.folders().len(), 2);
+    assert_eq!(snapshots.without_files(Some("one")).map(|(name, _)| name), Some("one"));
+    assert!(snapshots.without_files(Some("three")).is_none() && snapshots.without_files(None).is_none());
+    assert_eq!((snapshots.images().len(), snapshots.folders().len()), (1, 2));
+    snapshots.complete("one", "/one.hsi").expect("completed");
+    let stack = snapshots.prepare(Kind::Active, Some("one"), &asked("b", &none)).expect("prepared");
+    assert_eq!(stack.lower, [Lower::Tree("/one.hsi".to_owned())]);
+    assert_eq!(snapshots.images().len(), 2);
 }
 
 #[test]
@@ -122,7 +127,7 @@ impl Model {
         match &self.0[at].2 {
             Content::Files => self.has_files(self.0[at].3),
             Content::Tree(_) => true,
-            Content::Below(_) => false,
+            Content::Below { .. } => false,
         }
     }
 
@@ -160,7 +165,8 @@ impl Model {
 }
 
 fn content(top: bool) -> Content {
-    if top { Content::Tree("/t".to_owned()) } else { Content::Below("/t".to_owned()) }
+    let (image, container) = ("/t".to_owned(), "oci://h/t".to_owned());
+    if top { Content::Tree(image) } else { Content::Below { image, container, layers: 1 } }
 }
 
 fn called(snapshots: &mut Snapshots, call: &Call) -> bool {
