@@ -85,11 +85,12 @@ impl Selector {
 fn value<'a>(field: &[String], name: &'a str, snapshot: &'a Snapshot) -> Option<&'a str> {
     match field.split_first()? {
         (first, []) if first == "name" => Some(name),
-        (first, []) if first == "parent" => snapshot.parent.as_deref(),
+        // containerd asks for the lowest layer by an empty parent.
+        (first, []) if first == "parent" => Some(snapshot.parent.as_deref().unwrap_or_default()),
         (first, []) if first == "kind" => Some(match snapshot.kind {
-            Kind::View => "View",
-            Kind::Active => "Active",
-            Kind::Committed => "Committed",
+            Kind::View => "view",
+            Kind::Active => "active",
+            Kind::Committed => "committed",
         }),
         (first, label) if first == "labels" && !label.is_empty() => {
             snapshot.labels.get(&label.join(".")).map(String::as_str)
@@ -216,8 +217,8 @@ mod tests {
             ("labels.other", false),
             ("labels.other!=x", true),
             (r#"labels.plain=="a,b""#, true),
-            ("kind==Committed,name==n", true),
-            ("kind!=Committed", false),
+            ("kind==committed,name==n", true),
+            ("kind!=committed", false),
             ("name~=^n$", true),
             (r"parent~=/^k8s\.io\//", true),
             ("size==0", false),
@@ -225,6 +226,13 @@ mod tests {
             let filter = Filter::parse(text).expect(text);
             assert_eq!(filter.matches("n", &snapshot()), matches, "{text}");
         }
+    }
+
+    #[test]
+    fn the_lowest_layer_is_found_by_an_empty_parent() {
+        let lowest = Snapshot { parent: None, ..snapshot() };
+        let filter = r#"labels."containerd.io/snapshot.ref"==sha256:ab,parent=="""#;
+        assert!(Filter::parse(filter).expect("one").matches("n", &lowest));
     }
 
     #[test]

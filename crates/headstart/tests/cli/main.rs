@@ -11,6 +11,7 @@ mod channels;
 mod clouds;
 mod confined;
 mod contained;
+mod containers;
 mod deaths;
 mod demo;
 mod disks;
@@ -20,6 +21,7 @@ mod filling;
 #[path = "../../../hs-fill/tests/support/filling.rs"]
 mod filling_folder;
 mod formats;
+mod grpc_client;
 mod guest_network;
 mod guest_read_ahead;
 mod hostile_ext4;
