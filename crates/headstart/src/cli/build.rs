@@ -67,7 +67,8 @@ pub(crate) struct Build {
     /// stranger's file could name any file of this machine.
     #[arg(long, hide_short_help = true)]
     pub follow_backing: bool,
-    /// Take a directory or an archive as a tree of files although it is a container's image.
+    /// Take a container's image, or a raw disk (ext4, squashfs, ISO 9660, XFS, ...), as the files in it. Root
+    /// mounts a disk to read them.
     #[arg(long = "as", value_name = "KIND", hide_short_help = true, conflicts_with = "raw")]
     pub taken_as: Option<TakenAs>,
     /// The platform of a container's image, as OS/ARCHITECTURE[/VARIANT]. Default: this machine's.
