@@ -45,6 +45,7 @@ const ARROWS: &[(&str, &[&str])] = &[
         &["hs-build", "hs-fill", "hs-guest", "hs-nbd", "hs-observe", "hs-remote", "hs-service", "hs-trust"],
     ),
     ("hs-daemon", &["hs-start", "hs-uffd", "hs-vhost"]),
+    ("hs-containers", &["hs-start"]),
     ("hs-demo", &["hs-lab-real", "hs-resume"]),
     ("hs-doctor", &["hs-iso"]),
     ("hs-live", &["hs-daemon"]),
