@@ -60,17 +60,16 @@ pub(crate) struct Convert {
 
 /// Flags of `headstart bundle`.
 #[derive(Debug, Args)]
-#[command(allow_missing_positional = true)]
 pub(crate) struct Bundle {
-    /// An image: a file or an address, also docker://NAME of a container's image that was converted. Not
-    /// needed with --remove.
+    /// An image: a file or an address, also docker://NAME of a container's image that was converted.
     #[arg(value_parser = location_parser(), value_name = "IMAGE", required_unless_present = "remove")]
     pub image: Option<ImageLocation>,
     /// The directory of the bundle: it is made, or empty.
-    pub dir: PathBuf,
-    /// Unmount and remove a bundle, with all that was written to its root.
-    #[arg(long, conflicts_with_all = ["image", "entrypoint", "terminal", "command"])]
-    pub remove: bool,
+    #[arg(required_unless_present = "remove")]
+    pub dir: Option<PathBuf>,
+    /// Unmount and remove the bundle in this directory, with all that was written to its root.
+    #[arg(long, value_name = "DIR", conflicts_with_all = ["image", "dir", "entrypoint", "terminal", "command"])]
+    pub remove: Option<PathBuf>,
     #[command(flatten)]
     pub remote: RemoteFlags,
     /// Start this program in place of the image's entrypoint. Empty: CMD alone.
@@ -93,6 +92,9 @@ pub(crate) struct Bundle {
 fn parse_container(text: &str) -> Result<RegistryAddress, String> {
     match Address::parse(text) {
         Ok(Address::Registry(address)) => Ok(address),
+        Err(_) if !text.contains("://") => {
+            Err(format!("a container's image in a registry is docker://{text}"))
+        }
         Ok(_) => Err("a container's image is in a registry: docker://NAME or oci://HOST/NAME".to_owned()),
         Err(error) => Err(error.to_string()),
     }

@@ -76,21 +76,21 @@ fn say(converted: &Converted) {
 
 /// Makes a bundle, or removes it.
 pub(crate) fn bundle(args: &Bundle, quiet: bool) -> anyhow::Result<()> {
-    let Some(image) = args.image.as_ref().filter(|_| !args.remove) else {
-        return bundle::remove(&args.dir);
+    let (Some(image), Some(dir)) = (&args.image, &args.dir) else {
+        return args.remove.as_deref().map_or(Ok(()), bundle::remove);
     };
     let source = ImageSource { image: image.clone(), remote: args.remote.value() };
     let bundle = bundle::Bundle {
         flags: flags(args, &source)?,
         image: source,
-        dir: args.dir.clone(),
+        dir: dir.clone(),
         command: args.command.clone(),
         entrypoint: args.entrypoint.clone(),
         terminal: args.terminal,
     };
     bundle::make(&bundle)?;
     if !quiet {
-        let dir = args.dir.display();
+        let dir = dir.display();
         hs_output::note!("`runc run -b {dir} NAME` starts it; `headstart bundle --remove {dir}` ends it");
     }
     Ok(())

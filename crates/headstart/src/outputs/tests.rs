@@ -20,7 +20,7 @@ const NOT_WRITTEN: &[(&str, &[&str])] = &[
     // It is refused unless it is a file that fills itself.
     ("attach", &["file", "log_file"]),
     ("build", &["source", "scratch"]),
-    ("bundle", &["dir"]),
+    ("bundle", &["dir", "remove"]),
     ("convert", &["upload_state"]),
     ("demo", &["out", "cache"]),
     ("detach", &["file"]),
