@@ -160,7 +160,7 @@ pub(super) fn meant(access: &Access, manifest: &[u8]) -> Result<(Described, bool
     let address = access.address();
     Err(HttpError::NotAnImage {
         reason: format!(
-            "it is a container's image, and nobody has converted it: `headstart convert {address}` lets an image lie \
+            "it is a container's image, and was not converted: `headstart convert {address}` lets an image lie \
              beside it, for all machines; `headstart build {address} -o FILE` makes one here"
         ),
     })
