@@ -7,6 +7,7 @@ mod build;
 pub(crate) mod cache;
 mod codec;
 pub(crate) mod contain;
+mod containers;
 mod demo;
 pub(crate) mod disk_cache;
 mod emulation;
@@ -49,6 +50,7 @@ use clap::{Args, Parser, Subcommand};
 
 pub(crate) use self::boot::Boot;
 pub(crate) use self::build::{Build, Import, TakenAs};
+pub(crate) use self::containers::{Bundle, Convert};
 pub(crate) use self::demo::{Demo, Story};
 pub(crate) use self::emulation::MediumParser;
 pub(crate) use self::export::{DiskFormat, Export};
@@ -158,6 +160,17 @@ pub(crate) enum Command {
     /// none of its layers is fetched; any other image is unpacked as by containerd's own overlayfs
     /// snapshotter. docs/CONTAINERD.md has the configuration.
     Snapshotter(snapshotter::Snapshotter),
+    /// Make an image of a container's image, which lies beside it in its registry.
+    ///
+    /// The image refers to the original manifest, which stays as it is, with its signatures. run, mount, boot,
+    /// profile and bundle take the original's name then, and read from this image what they need. Recorded
+    /// starts that `headstart push PROFILE REF` has sent there become its hot region.
+    Convert(Convert),
+    /// Make a bundle for runc and other OCI runtimes, whose root comes from an image when it is read.
+    ///
+    /// DIR gets config.json, made of the command that the image says, and rootfs, a mount of the image's root.
+    /// What is written there is kept until --remove. The network of the container is its own, and empty.
+    Bundle(Bundle),
     /// Create a key pair for signing.
     Keygen(signing::Keygen),
     /// Sign an image, or publish it to a channel.

@@ -86,6 +86,8 @@ fn run(cli: &Cli, arguments: &[OsString]) -> anyhow::Result<ExitCode> {
         Command::Top(args) => commands::top::run(args)?,
         Command::Cache(args) => commands::disk_cache::run(args, quiet)?,
         Command::Overlay(args) => return commands::overlay::run(args, quiet).map(exit_code),
+        Command::Convert(args) => commands::containers::convert(args, quiet)?,
+        Command::Bundle(args) => commands::containers::bundle(args, quiet)?,
         Command::Push(args) => commands::push::run(args, quiet)?,
         Command::Snapshotter(args) => commands::snapshotter::run(args, quiet)?,
         Command::Keygen(args) => commands::sign::keygen(args, quiet)?,

@@ -11,16 +11,11 @@ use hs_build::source::{
 };
 use hs_image::ImageDigest;
 use hs_remote::http::{HttpClient, HttpError, HttpOptions, HttpStore, Timeouts};
-use hs_remote::registry::{
-    CHAIN_ANNOTATION, CREATED_ANNOTATION, Descriptor, IMAGE_TYPE, NAME_ANNOTATION, RegistryAddress,
-    Repository, SOURCE_ANNOTATION,
-};
+use hs_remote::registry::{Descriptor, NAME_ANNOTATION, RegistryAddress, Repository};
 use hs_store::Store;
 
 use crate::remote;
 
-/// Of the images that are said to be made of a container's image, how many are looked at.
-const MOST_LOOKED_AT: usize = 16;
 /// Bytes of one request for a blob: large against a request's latency, small against memory.
 const REQUEST_BYTES: usize = 8 << 20;
 
@@ -69,37 +64,31 @@ impl ContainerImage {
         self.blobs.repository.referrers(&self.image.digest, artifact_type)
     }
 
-    /// The last one of the images that were made of it (`headstart convert`) and refer to it: the address by
-    /// its digest, and its name, which its own manifest says. What others have of another root, or only list
-    /// so, is passed over. Whoever may write to the repository may attach an image: the container's own
-    /// digest or signature says nothing of it.
+    /// The last one of the images that were made of it (`headstart convert`) and refer to it. Whoever may write
+    /// to the repository may attach one: the container's own digest or signature says nothing of it.
     ///
     /// # Errors
     /// When the registry refuses, or its list is none.
     pub fn converted(&self) -> Result<Option<Converted>, HttpError> {
-        let chain_id = self.image.chain_id();
-        for listed in newest_first(self.referrers(IMAGE_TYPE)?).into_iter().take(MOST_LOOKED_AT) {
-            let found = match self.blobs.repository.referrer(&listed, &self.image.digest) {
-                Ok(found) => found,
-                // A list may outlive what it lists.
-                Err(HttpError::Refused { status: 404, .. } | HttpError::Digest { .. }) => None,
-                Err(error) => return Err(error),
-            };
-            let Some(found) = found else { continue };
-            let says = |key: &str| found.annotations.get(key);
-            let is_of_this = says(SOURCE_ANNOTATION) == Some(&self.image.digest)
-                && says(CHAIN_ANNOTATION) == chain_id.as_ref()
-                && found.artifact_type.as_deref() == Some(IMAGE_TYPE);
-            let name = says(NAME_ANNOTATION).and_then(|name| name.parse().ok());
-            match name.filter(|_| is_of_this) {
-                Some(name) => {
-                    let address = self.address.at(&found.digest)?;
-                    return Ok(Some(Converted { address, name, manifest: found }));
-                }
-                None => log::debug!("{}: {} is not of this image", self.address, found.digest),
-            }
-        }
-        Ok(None)
+        let (subject, chain_id) = (&self.image.digest, self.image.chain_id());
+        let Some(manifest) = self.blobs.repository.converted(subject, chain_id.as_deref())? else {
+            return Ok(None);
+        };
+        let name = manifest.annotations.get(NAME_ANNOTATION).and_then(|name| name.parse().ok());
+        let Some(name) = name else { return Ok(None) };
+        Ok(Some(Converted { address: self.address.at(&manifest.digest)?, name, manifest }))
+    }
+
+    /// A small file that refers to it, with what its manifest says; `None` where that is something else.
+    ///
+    /// # Errors
+    /// When the registry does not have it, or it has more than 4 MiB.
+    pub fn attached(
+        &self,
+        listed: &Descriptor,
+        artifact_type: &str,
+    ) -> Result<Option<(Descriptor, Vec<u8>)>, HttpError> {
+        self.blobs.repository.attached(listed, &self.image.digest, artifact_type)
     }
 
     /// Its merged root, as a source of an image. Fetches all layers.
@@ -125,16 +114,6 @@ pub struct Converted {
     pub name: ImageDigest,
     /// Its manifest, with its annotations.
     pub manifest: Descriptor,
-}
-
-/// The order in which referrers count: the last one that was made is the first.
-#[must_use]
-pub fn newest_first(mut listed: Vec<Descriptor>) -> Vec<Descriptor> {
-    let made = |referrer: &Descriptor| {
-        (referrer.annotations.get(CREATED_ANNOTATION).cloned(), referrer.digest.clone())
-    };
-    listed.sort_by_cached_key(|referrer| std::cmp::Reverse(made(referrer)));
-    listed
 }
 
 /// Opens the image at this address.

@@ -35,7 +35,7 @@ pub mod location;
 pub mod medium;
 pub mod on_medium;
 pub mod open;
-mod own_command;
+pub mod own_command;
 pub mod pinned;
 pub mod process_log;
 pub mod progress;

@@ -15,7 +15,7 @@ pub(crate) const LONG: &[Step] = &[
     ("endings", |root| cli(root, "ending", "ENDINGS", "200")),
     ("faults", |root| cli(root, "network_faults::", "NETWORK_FAULT_SEEDS", "200")),
     ("kills", |root| cli(root, "kills::", "KILLS", "100")),
-    ("containers", |root| cli(root, "containers::a_container_does_not_notice", "KILLS", "150")),
+    ("containerd", |root| cli(root, "containerd::a_container_does_not_notice", "KILLS", "150")),
     ("damage", |root| filtered(root, "hs-disk", "damage::", &[("EVERY_BYTE", "1")])),
     ("mutants", |root| mutants::check(root)),
     ("packages", packages),

@@ -46,6 +46,7 @@ const ARROWS: &[(&str, &[&str])] = &[
     ),
     ("hs-snapshotter", &["hs-start"]),
     ("hs-daemon", &["hs-start", "hs-uffd", "hs-vhost"]),
+    ("hs-containers", &["hs-start"]),
     ("hs-demo", &["hs-lab-real", "hs-resume"]),
     ("hs-doctor", &["hs-iso"]),
     ("hs-live", &["hs-daemon"]),

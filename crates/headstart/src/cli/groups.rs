@@ -9,8 +9,14 @@ pub(super) const TEMPLATE: &str = "{before-help}{about-with-newline}\n{usage-hea
 
 /// Each command is in one group, but `help`, which the line of --help names; a test says so.
 const GROUPS: &[(&str, &[&str])] = &[
-    ("Make images", &["build", "profile", "optimize", "import", "export", "iso", "inspect", "verify"]),
-    ("Start from images", &["run", "boot", "resume", "mount", "attach", "fill", "detach", "overlay"]),
+    (
+        "Make images",
+        &["build", "profile", "optimize", "import", "export", "iso", "convert", "inspect", "verify"],
+    ),
+    (
+        "Start from images",
+        &["run", "boot", "resume", "mount", "bundle", "attach", "fill", "detach", "overlay"],
+    ),
     ("Serve and publish", &["serve", "snapshotter", "push", "keygen", "sign"]),
     ("Observe", &["report", "status", "top", "cache"]),
     ("Try, measure, get help", &["doctor", "demo", "lab", "completions"]),

@@ -1,508 +1,389 @@
-//! Containers of a real containerd that start from lazily mounted images: Debian's containerd, runc, ctr.
+//! Images beside containers' images in a registry, and bundles for runc: Debian's docker-registry, skopeo, runc
+//! and podman.
 
 use std::fs;
-use std::path::{Path, PathBuf};
-use std::process::{Child, Command, Stdio};
-use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
+use std::process::{Command, Stdio};
 
-use hs_units::Prng;
-use rustix::process::{Pid, Signal, kill_process};
+use rustix::process::{Signal, kill_process};
+use serde_json::{Value, json};
 
-use crate::grpc_client::{Called, call, field};
 use crate::registry::{REGISTRY, Registry};
-use crate::scene::{Ran, START, Scene, executable, has_tools, headstart, machine_has, run, tool, wait_until};
+use crate::relay::Relay;
+use crate::scene::{Ran, Running, START, Scene, has_tools, leaving, machine_has, run, tool, wait_until};
+use crate::sources::{layout, root};
+use crate::web::remote;
 
-const TOOLS: &[&str] = &["containerd", "runc", "ctr", "umoci", "skopeo", REGISTRY];
-/// The namespace of what CRI pulls.
-const CRI: &str = "k8s.io";
-const SERVICE: &str = "/containerd.services.snapshots.v1.Snapshots";
-/// Codes of gRPC.
-const OK: u32 = 0;
-const INVALID: u32 = 3;
-const NOT_FOUND: u32 = 5;
-const EXISTS: u32 = 6;
-const PRECONDITION: u32 = 9;
-const UNIMPLEMENTED: u32 = 12;
-const INTERNAL: u32 = 13;
+const TOOLS: &[&str] = &[REGISTRY, "skopeo"];
 
-fn can_run() -> bool {
-    machine_has(START) && has_tools(TOOLS)
+fn command(scene: &Scene, arguments: &[&str]) -> Command {
+    let mut command = remote(scene, arguments);
+    for name in ["DOCKER_CONFIG", "REGISTRY_AUTH_FILE", "XDG_RUNTIME_DIR", "XDG_CONFIG_HOME"] {
+        command.env_remove(name);
+    }
+    command.env("HOME", scene.path("home"));
+    command
 }
 
-/// A process that is killed when its test ends.
-struct Daemon(Child);
-
-impl Daemon {
-    fn start(mut command: Command, log: &Path) -> Self {
-        let log = fs::File::options().create(true).append(true).open(log).expect("a file");
-        command.stdin(Stdio::null()).stdout(log.try_clone().expect("one more")).stderr(log);
-        Self(command.spawn().expect("it starts"))
-    }
-
-    fn kill(&mut self) {
-        let _ = self.0.kill();
-        let _ = self.0.wait();
-    }
+fn run_here(scene: &Scene, arguments: &[&str]) -> Ran {
+    command(scene, arguments).output().expect("the program starts").into()
 }
 
-impl Drop for Daemon {
-    fn drop(&mut self) {
-        self.kill();
-    }
+/// A registry with a container's image, which says `text`.
+fn registry_with(scene: &Scene, text: &str) -> Registry {
+    let registry = Registry::start(scene, false);
+    root(scene);
+    send(scene, &registry, "demo:1", text);
+    registry
 }
 
-/// A snapshotter, and a containerd that uses it.
-struct Containers<'a> {
-    scene: &'a Scene,
-    flags: Vec<String>,
-    snapshotter: Daemon,
-    containerd: Option<Daemon>,
+/// Makes a container's image, and sends it with the program of the field.
+fn send(scene: &Scene, registry: &Registry, name: &str, text: &str) {
+    let config = json!({"Entrypoint": ["/bin/sh", "-c"], "Cmd": [format!("echo {text}; cat /etc/motd")]});
+    let _ = fs::remove_dir_all(scene.path("layout"));
+    fs::write(scene.path("root/etc/said"), text).expect("written");
+    let (layout, _) = layout(scene, &config);
+    let to = format!("docker://127.0.0.1:{}/{name}", registry.port);
+    tool("skopeo", &["copy", "--dest-tls-verify=false", &format!("oci:{layout}:1.0"), &to]);
 }
 
-impl<'a> Containers<'a> {
-    /// The snapshotter alone. `flags` are for each mount.
-    fn snapshotter(scene: &'a Scene, flags: &[&str]) -> Self {
-        let flags: Vec<String> = flags.iter().map(|flag| (*flag).to_owned()).collect();
-        let snapshotter = Self::serve(scene, &flags);
-        Self { scene, flags, snapshotter, containerd: None }
-    }
-
-    fn serve(scene: &Scene, flags: &[String]) -> Daemon {
-        let mut command = headstart(["snapshotter", "--root", &scene.arg("root"), "serve", "--socket"]);
-        command.arg(scene.path("s.sock")).arg("--").args(flags);
-        let daemon = Daemon::start(command, &scene.path("snapshotter.log"));
-        let socket = scene.path("s.sock");
-        wait_until("the snapshotter listens", || std::os::unix::net::UnixStream::connect(&socket).is_ok());
-        daemon
-    }
-
-    fn start(scene: &'a Scene, flags: &[&str]) -> Self {
-        let mut containers = Self::snapshotter(scene, flags);
-        let folder = scene.arg("");
-        let config = format!(
-            r#"version = 2
-root = "{folder}data"
-state = "{folder}state"
-disabled_plugins = ["io.containerd.snapshotter.v1.btrfs", "io.containerd.snapshotter.v1.zfs",
-    "io.containerd.snapshotter.v1.aufs", "io.containerd.snapshotter.v1.devmapper",
-    "io.containerd.tracing.processor.v1.otlp"]
-[grpc]
-  address = "{folder}c.sock"
-[proxy_plugins.headstart]
-  type = "snapshot"
-  address = "{folder}s.sock"
-[plugins."io.containerd.internal.v1.opt"]
-  path = "{folder}opt"
-[plugins."io.containerd.grpc.v1.cri".containerd]
-  snapshotter = "headstart"
-  disable_snapshot_annotations = false
-"#
-        );
-        fs::write(scene.path("containerd.toml"), config).expect("written");
-        let mut command = Command::new("containerd");
-        command.arg("-c").arg(scene.path("containerd.toml"));
-        containers.containerd = Some(Daemon::start(command, &scene.path("containerd.log")));
-        wait_until("containerd listens", || containers.tried(&["version"]).code == Some(0));
-        containers
-    }
-
-    fn tried(&self, arguments: &[&str]) -> Ran {
-        let mut command = Command::new("ctr");
-        command.args(["-a", &self.scene.arg("c.sock"), "-n", CRI]).args(arguments).stdin(Stdio::null());
-        command.output().expect("ctr starts").into()
-    }
-
-    fn ctr(&self, arguments: &[&str]) -> Ran {
-        self.tried(arguments).ok()
-    }
-
-    /// Has CRI pull an image.
-    fn pull(&self, reference: &str) -> Called {
-        self.cri("PullImage", reference)
-    }
-
-    fn cri(&self, method: &str, reference: &str) -> Called {
-        let image = field(1, &field(1, reference.as_bytes()));
-        call(&self.scene.path("c.sock"), &format!("/runtime.v1.ImageService/{method}"), &image)
-    }
-
-    /// Runs a command in a new container of an image.
-    fn run(&self, image: &str, id: &str, command: &[&str]) -> Ran {
-        let before = ["run", "--rm", "--snapshotter", "headstart", image, id];
-        self.tried(&[&before, command].concat())
-    }
-
-    fn log(&self) -> String {
-        fs::read_to_string(self.scene.path("snapshotter.log")).expect("a log")
-    }
-
-    /// Kills the snapshotter, and starts another.
-    fn kill_snapshotter(&mut self) {
-        self.snapshotter.kill();
-        self.snapshotter = Self::serve(self.scene, &self.flags);
-    }
-
-    /// The folders in which images are mounted.
-    fn mounted(&self) -> Vec<String> {
-        self.scene.mounts().into_iter().filter(|line| line.contains("/root/images/") && line.contains("/tree ")).collect()
-    }
-
-    /// Asks the snapshotter itself.
-    fn ask(&self, method: &str, message: &[u8]) -> Called {
-        call(&self.scene.path("s.sock"), &format!("{SERVICE}/{method}"), message)
-    }
-
-    fn prepare(&self, key: &str, parent: &str, labels: &[(&str, &str)]) -> Called {
-        let mut message = [field(2, key.as_bytes()), field(3, parent.as_bytes())].concat();
-        for (name, value) in labels {
-            message.extend(field(4, &[field(1, name.as_bytes()), field(2, value.as_bytes())].concat()));
-        }
-        self.ask("Prepare", &message)
-    }
-
-    fn with_key(&self, method: &str, key: &str) -> Called {
-        self.ask(method, &field(2, key.as_bytes()))
-    }
-
-    /// Ends everything: images are removed, containerd and the snapshotter end, and nothing is left.
-    fn end(mut self, images: &[&str]) {
-        for image in images {
-            assert_eq!(self.cri("RemoveImage", image).code, OK);
-        }
-        wait_until("no image is mounted", || self.mounted().is_empty());
-        wait_until("no snapshot is left", || {
-            fs::read_dir(self.scene.path("root/snapshots")).expect("a folder").count() == 0
-        });
-        self.containerd = None;
-        let pid = Pid::from_child(&self.snapshotter.0);
-        kill_process(pid, Signal::TERM).expect("signalled");
-        assert!(self.snapshotter.0.wait().expect("ended").success(), "{}", self.log());
-        self.scene.wait_until_clean();
-    }
+/// A manifest as the registry has it.
+fn manifest(registry: &Registry, name: &str) -> Value {
+    let from = format!("docker://127.0.0.1:{}/{name}", registry.port);
+    let said = tool("skopeo", &["inspect", "--raw", "--tls-verify=false", &from]).stdout;
+    serde_json::from_str(&said).expect("JSON")
 }
 
-/// A layout with one image of two layers: busybox, and data that does not compress; and the disk of both.
-fn layout(scene: &Scene, data_bytes: usize) -> PathBuf {
-    let (layout, bundle) = (scene.path("layout"), scene.path("bundle"));
-    let image = format!("{}:t", layout.display());
-    let root = bundle.join("rootfs");
-    let bundle = bundle.display().to_string();
-    tool("umoci", &["init", "--layout", &layout.display().to_string()]);
-    tool("umoci", &["new", "--image", &image]);
-    tool("umoci", &["unpack", "--image", &image, &bundle]);
-    for name in ["bin", "dev", "proc", "sys", "tmp", "etc"] {
-        fs::create_dir_all(root.join(name)).expect("a folder");
-    }
-    fs::copy("/bin/busybox", root.join("bin/busybox")).expect("busybox");
-    for name in ["sh", "cat", "echo", "md5sum", "sleep", "touch"] {
-        std::os::unix::fs::symlink("busybox", root.join("bin").join(name)).expect("a link");
-    }
-    tool("umoci", &["repack", "--refresh-bundle", "--image", &image, &bundle]);
-    tool("umoci", &["tag", "--image", &image, "other"]);
-    let mut data = vec![0; data_bytes];
-    Prng::new(81).fill(&mut data);
-    fs::write(root.join("data"), data).expect("written");
-    fs::write(root.join("etc/motd"), "hello from the second layer\n").expect("written");
-    tool("umoci", &["repack", "--image", &image, &bundle]);
-    fs::remove_dir_all(&bundle).expect("removed");
-    let source = format!("oci:{}", layout.display());
-    run(["build", &source, "-o", &scene.arg("a.hsi"), "--codec", "zstd:1"]).ok();
-    layout
+/// The list of what refers to a manifest.
+fn list(registry: &Registry, digest: &str) -> Vec<Value> {
+    let list = manifest(registry, &format!("demo:{}", digest.replace(':', "-")));
+    list["manifests"].as_array().expect("a list").clone()
 }
 
-/// The layout's image in a registry; gives its reference.
-fn pushed(registry: &Registry, layout: &Path, tag: &str) -> String {
-    let reference = format!("127.0.0.1:{}/tiny:{tag}", registry.port);
-    let from = format!("oci:{}:{tag}", layout.display());
-    tool("skopeo", &["copy", "-q", "--dest-tls-verify=false", &from, &format!("docker://{reference}")]);
-    reference
+fn convert(scene: &Scene, url: &str, extra: &[&str]) -> Value {
+    run_here(scene, &[&["convert", url, "--codec", "zstd:1", "--json"], extra].concat()).ok().json()
 }
 
-fn add(scene: &Scene, image: &str) {
-    let container = format!("oci+http://{image}");
-    run(["snapshotter", "--root", &scene.arg("root"), "add", &container, &scene.arg("a.hsi")]).ok();
-}
-
-/// Layers that the registry was asked for.
-fn layers_fetched(scene: &Scene, layout: &Path) -> usize {
-    let index = fs::read_to_string(layout.join("index.json")).expect("an index");
-    let digest_in = |text: &str| text.split("sha256:").nth(1).expect("a digest")[..64].to_owned();
-    let manifest = fs::read(layout.join("blobs/sha256").join(digest_in(&index))).expect("a manifest");
-    let manifest: serde_json::Value = serde_json::from_slice(&manifest).expect("JSON");
-    let log = fs::read_to_string(scene.path("registry.log")).expect("a log");
-    let layers = manifest["layers"].as_array().expect("layers").iter();
-    let asked = |digest: &str| log.contains(&format!("\"GET /v2/tiny/blobs/{digest} "));
-    layers.filter(|layer| asked(layer["digest"].as_str().expect("a digest"))).count()
+/// What the container's own command says, started from the registry.
+fn said(scene: &Scene, url: &str) -> Ran {
+    run_here(scene, &["--quiet", "run", url, "--insecure", "--disk-cache=none"])
 }
 
 #[test]
-fn a_container_starts_from_a_mounted_image_whose_layers_are_not_fetched() {
-    if !can_run() {
+fn a_containers_image_is_converted_once_and_started_by_its_name() {
+    if !has_tools(TOOLS) || !machine_has(START) {
         return;
     }
     let scene = Scene::new();
-    let layout = layout(&scene, 100_000);
-    let registry = Registry::start(&scene, false);
-    let image = pushed(&registry, &layout, "t");
-    add(&scene, &image);
-    let mut containers = Containers::start(&scene, &[]);
-    // What is under way is in use, whatever is cleared away meanwhile.
-    let ends = AtomicBool::new(false);
-    let pulled = std::thread::scope(|scope| {
-        scope.spawn(|| {
-            while !ends.load(Relaxed) {
-                assert_eq!(containers.ask("Cleanup", &[]).code, OK);
-            }
-        });
-        let pulled = containers.pull(&image);
-        ends.store(true, Relaxed);
-        pulled
-    });
-    assert_eq!(pulled.code, OK, "{pulled:?} {}", containers.log());
-    assert_eq!(layers_fetched(&scene, &layout), 0);
-    assert_eq!(containers.mounted().len(), 1, "one mount for both layers");
-    let ran = containers.run(&image, "one", &["cat", "/etc/motd"]).ok();
-    assert_eq!(ran.stdout, "hello from the second layer\n");
-    // Containers write to layers of their own.
-    let script = "echo changed >/etc/motd; cat /etc/motd; touch /new";
-    assert_eq!(containers.run(&image, "two", &["sh", "-c", script]).ok().stdout, "changed\n");
-    // A snapshotter that was killed finds its snapshots and mounts again.
-    containers.kill_snapshotter();
-    let ran = containers.run(&image, "three", &["cat", "/etc/motd", "/new"]);
-    assert!(ran.stdout.contains("second layer") && ran.code == Some(1), "{ran:?}");
-    assert_eq!(containers.mounted().len(), 1);
-    containers.end(&[&image]);
+    let registry = registry_with(&scene, "one");
+    let url = registry.url("demo:1");
+    let original = manifest(&registry, "demo:1");
+    said(&scene, &url).fails(1, &["container's image", "headstart convert"]);
+    let planned = convert(&scene, &url, &["--dry-run"]);
+    assert!(planned["address"].is_null() && planned["sent_bytes"] == 0, "{planned}");
+    let first = convert(&scene, &url, &["-o", "kept.hsi"]);
+    let address = first["address"].as_str().expect("an address");
+    assert!(first["was_there"] == false && first["sent_bytes"] == first["image_bytes"], "{first}");
+    let verified = run_here(&scene, &["verify", "kept.hsi"]).ok();
+    assert!(verified.stdout.contains(first["image"].as_str().expect("a name")), "{verified:?}");
+    // The original is as it was; the image refers to it, and says what it is of.
+    assert_eq!(manifest(&registry, "demo:1"), original);
+    let ours = manifest(&registry, &format!("demo@{}", address.split_once('@').expect("a digest").1));
+    assert_eq!(ours["subject"]["digest"], first["source_digest"]);
+    assert_eq!(ours["artifactType"], "application/vnd.headstart.image.v1");
+    let listed = list(&registry, first["source_digest"].as_str().expect("a digest"));
+    assert_eq!((listed.len(), &listed[0]["annotations"]), (1, &ours["annotations"]));
+    assert_eq!(ours["annotations"]["io.headstart.platform"], "linux/amd64");
+    assert_eq!(ours["annotations"]["io.headstart.chain-id"], first["chain_id"]);
+    let again = convert(&scene, &url, &[]);
+    assert!(again["was_there"] == true && again["sent_bytes"] == 0, "{again}");
+    assert_eq!((&again["address"], &again["image"]), (&first["address"], &first["image"]));
+
+    assert_eq!(said(&scene, &url).ok().stdout, "one\nhello from the archive\n");
+    // Whoever may write to the repository decides what runs: root needs a name, which its address can have.
+    let unnamed = run_here(&scene, &["run", &url, "--disk-cache=none"]);
+    unnamed.fails(1, &["nothing proves which image", first["image"].as_str().expect("a name")]);
+    let by_original = format!("{}@{}", registry.url("demo"), first["source_digest"].as_str().expect("one"));
+    run_here(&scene, &["run", &by_original, "--disk-cache=none"]).fails(1, &["nothing proves which image"]);
+    let by_digest = run_here(&scene, &["run", address, "--disk-cache=none", "--", "cat /etc/said"]).ok();
+    assert_eq!(by_digest.stdout, "one");
+    drop(registry);
+    scene.wait_until_clean();
 }
 
 #[test]
-fn other_images_are_unpacked_as_by_overlayfs() {
-    if !can_run() {
+fn what_is_of_another_image_is_not_started() {
+    if !has_tools(TOOLS) || !machine_has(START) {
         return;
     }
     let scene = Scene::new();
-    let layout = layout(&scene, 100_000);
-    let registry = Registry::start(&scene, false);
-    let image = pushed(&registry, &layout, "t");
-    let containers = Containers::start(&scene, &[]);
-    let pulled = containers.pull(&image);
-    assert_eq!(pulled.code, OK, "{pulled:?} {}", containers.log());
-    assert_eq!(containers.mounted().len(), 0);
-    wait_until("the registry has told of both layers", || layers_fetched(&scene, &layout) == 2);
-    let ran = containers.run(&image, "one", &["cat", "/etc/motd"]).ok();
-    assert_eq!(ran.stdout, "hello from the second layer\n");
-    let listed = containers.ctr(&["snapshots", "--snapshotter", "headstart", "ls"]).stdout;
-    assert_eq!(listed.matches("Committed").count(), 2, "{listed}");
-    let usage = containers.ctr(&["snapshots", "--snapshotter", "headstart", "usage"]).stdout;
-    assert!(usage.contains("KiB"), "{usage}");
-    containers.end(&[&image]);
+    let registry = registry_with(&scene, "one");
+    let url = registry.url("demo:1");
+    let first = convert(&scene, &url, &[]);
+    // The tag is another image's now: what was made of the earlier one is not of it.
+    send(&scene, &registry, "demo:1", "two");
+    said(&scene, &url).fails(1, &["headstart convert"]);
+    // Nor where a list says so.
+    let second = convert(&scene, &url, &["--dry-run"]);
+    let digest = |converted: &Value| converted["source_digest"].as_str().expect("a digest").to_owned();
+    let lie = manifest(&registry, &format!("demo:{}", digest(&first).replace(':', "-")));
+    let to =
+        format!("http://127.0.0.1:{}/v2/demo/manifests/{}", registry.port, digest(&second).replace(':', "-"));
+    fs::write(scene.path("lie"), lie.to_string()).expect("written");
+    let put = "import sys, urllib.request as u; print(u.urlopen(u.Request(sys.argv[1], open(sys.argv[2], 'rb').read(), \
+        {'Content-Type': 'application/vnd.oci.image.index.v1+json'}, method='PUT')).status)";
+    assert_eq!(tool("python3", &["-c", put, &to, &scene.arg("lie")]).stdout, "201\n");
+    assert_eq!(list(&registry, &digest(&second)).len(), 1);
+    said(&scene, &url).fails(1, &["headstart convert"]);
+    convert(&scene, &url, &[]);
+    assert_eq!(said(&scene, &url).ok().stdout, "two\nhello from the archive\n");
 }
 
-/// Two images of containers with one lowest layer, of which one is mounted.
 #[test]
-fn a_layer_of_a_mounted_image_is_built_for_another_image() {
-    if !can_run() {
+fn a_copy_of_the_manifest_names_the_conversion_for_containerd() {
+    if !has_tools(TOOLS) {
         return;
     }
     let scene = Scene::new();
-    let layout = layout(&scene, 100_000);
-    let other = format!("{}:other", layout.display());
-    let bundle = scene.arg("bundle");
-    tool("umoci", &["unpack", "--image", &other, &bundle]);
-    fs::write(scene.path("bundle/rootfs/etc/other"), "another second layer\n").expect("written");
-    tool("umoci", &["repack", "--image", &other, &bundle]);
-    fs::remove_dir_all(&bundle).expect("removed");
-    let registry = Registry::start(&scene, false);
-    let (image, other) = (pushed(&registry, &layout, "t"), pushed(&registry, &layout, "other"));
-    add(&scene, &image);
-    let containers = Containers::start(&scene, &[]);
-    for image in [&image, &other] {
-        let pulled = containers.pull(image);
-        assert_eq!(pulled.code, OK, "{pulled:?} {}", containers.log());
+    let registry = registry_with(&scene, "one");
+    for to in ["demo:1-headstart", "other/copy:2"] {
+        let converted = convert(&scene, &registry.url("demo:1"), &["--annotate", &registry.url(to)]);
+        let mut copy = manifest(&registry, to);
+        let digest = converted["address"].as_str().expect("an address").split_once('@').expect("a digest").1;
+        let named = format!("127.0.0.1:{}/demo@{digest}", registry.port);
+        let layer = &mut copy["layers"][0];
+        assert_eq!(layer["annotations"]["containerd.io/snapshot/headstart.image"], named.as_str());
+        layer.as_object_mut().expect("an object").remove("annotations");
+        assert_eq!(copy, manifest(&registry, "demo:1"));
+        // It is whole: another program copies all of it.
+        let from = format!("docker://127.0.0.1:{}/{to}", registry.port);
+        let folder = format!("dir:{}", scene.arg(&to.replace('/', "-")));
+        tool("skopeo", &["copy", "--src-tls-verify=false", &from, &folder]);
     }
-    let ran = containers.run(&other, "two", &["cat", "/etc/other", "/etc/motd"]);
-    assert_eq!((ran.code, ran.stdout.as_str()), (Some(1), "another second layer\n"), "{ran:?}");
-    let ran = containers.run(&image, "one", &["cat", "/etc/motd"]).ok();
-    assert_eq!(ran.stdout, "hello from the second layer\n");
-    assert_eq!(containers.mounted().len(), 2, "the image, and the layer that both have");
-    containers.end(&[&other, &image]);
-    assert_eq!(fs::read_dir(scene.path("root/built")).expect("a folder").count(), 0);
 }
 
-/// An image that cannot be had is no reason to start nothing.
 #[test]
-fn an_image_that_cannot_be_mounted_is_unpacked() {
-    if !can_run() {
+fn recorded_starts_lie_beside_the_image_and_become_its_hot_region() {
+    if !has_tools(TOOLS) || !machine_has(START) {
         return;
     }
     let scene = Scene::new();
-    let layout = layout(&scene, 100_000);
-    let registry = Registry::start(&scene, false);
-    let image = pushed(&registry, &layout, "t");
-    add(&scene, &image);
-    fs::write(scene.path("a.hsi"), "no image").expect("written");
-    let containers = Containers::start(&scene, &[]);
-    assert_eq!(containers.pull(&image).code, OK, "{}", containers.log());
-    assert!(containers.log().contains("is unpacked as any other"), "{}", containers.log());
-    assert_eq!(containers.run(&image, "one", &["cat", "/etc/motd"]).ok().stdout, "hello from the second layer\n");
-    assert_eq!(fs::read_dir(scene.path("root/images")).expect("a folder").count(), 0);
-    containers.end(&[&image]);
-}
-
-/// Kills the process that serves the mounted image: the one that a supervisor has started.
-fn kill_server(scene: &Scene) -> bool {
-    let is_server = |pid: &u32| {
-        let line = fs::read(format!("/proc/{pid}/cmdline")).unwrap_or_default();
-        String::from_utf8_lossy(&line).contains("--supervisor-fd")
+    let registry = registry_with(&scene, "one");
+    let url = registry.url("demo:1");
+    let hot = |converted: &Value| {
+        let address = converted["address"].as_str().expect("an address");
+        let inspect = ["inspect", address, "--json", "--disk-cache=none"];
+        run_here(&scene, &inspect).ok().json()["hot_bytes"].as_u64().unwrap_or(0)
     };
-    let server = scene.processes().into_iter().find(is_server);
-    let pid = server.and_then(|pid| Pid::from_raw(pid.cast_signed()));
-    pid.is_some_and(|pid| kill_process(pid, Signal::KILL).is_ok())
+    let cold = convert(&scene, &url, &[]);
+    assert_eq!(hot(&cold), 0);
+    for script in ["cat /etc/motd", "cat /etc/said"] {
+        let profile = ["--quiet", "profile", &url, "-o", "start.hsp", "--insecure", "--disk-cache=none"];
+        run_here(&scene, &[&profile[..], &["--", script]].concat()).ok();
+        let pushed = run_here(&scene, &["push", "start.hsp", &url, "--json"]).ok().json();
+        assert!(pushed["digest"].as_str().is_some_and(|digest| digest.starts_with("sha256:")), "{pushed}");
+        let again = run_here(&scene, &["push", "start.hsp", &url, "--json"]).ok().json();
+        assert_eq!((again["was_there"].as_bool(), &again["digest"]), (Some(true), &pushed["digest"]));
+    }
+    let one = convert(&scene, &url, &["--command", "/etc/said"]);
+    assert_eq!(one["recorded"].as_array().map(Vec::len), Some(1), "{one}");
+    let both = convert(&scene, &url, &[]);
+    assert_eq!(both["recorded"].as_array().map(Vec::len), Some(2), "{both}");
+    assert!(hot(&one) > 0 && hot(&both) > hot(&one), "{one} {both}");
+    assert_eq!(convert(&scene, &url, &[])["was_there"], true);
+    assert_eq!(said(&scene, &url).ok().stdout, "one\nhello from the archive\n");
+    // This registry removes nothing unless it is told to.
+    let kept = convert(&scene, &url, &["--replace"]);
+    assert_eq!((kept["removed"].as_u64(), kept["kept"].as_u64()), (Some(0), Some(2)), "{kept}");
+    drop(registry);
+    let config = fs::read_to_string(scene.path("registry.yml")).expect("written");
+    fs::remove_file(scene.path("registry.log")).expect("there was one");
+    let registry =
+        Registry::start_with(&scene, &config.replace("storage: {", "storage: {delete: {enabled: true}, "));
+    let url = registry.url("demo:1");
+    let gone = convert(&scene, &url, &["--replace"]);
+    assert_eq!((gone["removed"].as_u64(), gone["kept"].as_u64()), (Some(2), Some(0)), "{gone}");
+    // What is gone is passed over, and leaves the list when that is written.
+    run_here(&scene, &["convert", &url, "--codec", "store"]).ok();
+    let listed = list(&registry, gone["source_digest"].as_str().expect("a digest"));
+    assert_eq!(listed.len(), 4, "two profiles, and two images: {listed:?}");
+    run_here(&scene, &["push", "start.hsp", &registry.url("none:1")]).fails(1, &["404"]);
 }
 
-/// As many kills as the test is told of (`KILLS`), each of a server and of the snapshotter, while a container
-/// reads what it has not read yet.
 #[test]
-fn a_container_does_not_notice_that_snapshotter_and_servers_are_killed() {
-    if !can_run() {
+fn what_is_not_sent_to_its_end_refers_to_nothing() {
+    if !has_tools(TOOLS) || !machine_has(START) {
         return;
     }
-    let kills: usize = std::env::var("KILLS").ok().and_then(|text| text.parse().ok()).unwrap_or(10);
     let scene = Scene::new();
-    // At each kill the container has read a part of it.
-    let data_bytes = (kills + 2) << 20;
-    let layout = layout(&scene, data_bytes);
-    let registry = Registry::start(&scene, false);
-    let image = pushed(&registry, &layout, "t");
-    add(&scene, &image);
-    let mut containers = Containers::start(&scene, &["--prefetch", "off"]);
-    assert_eq!(containers.pull(&image).code, OK, "{}", containers.log());
-    // It reads the next part when it finds a file, and removes that.
-    let script = format!(
-        "i=0; while [ $i -lt {kills} ]; do while [ ! -e /go/$i ]; do sleep 0.02; done; \
-         busybox dd if=/data bs=1M skip=$i count=1 2>/dev/null | md5sum || exit 9; i=$((i+1)); done; md5sum /data"
+    let registry = registry_with(&scene, "one");
+    let relay = Relay::start(registry.port, |_| false);
+    let url = format!("oci+http://127.0.0.1:{}/demo:1", relay.port);
+    for (round, what) in ["PATCH /v2", "PUT /v2/demo/manifests/sha256:"].into_iter().enumerate() {
+        relay.hold(move |line| line.starts_with(what));
+        let converting = Running::start_command(command(&scene, &["convert", &url, "--codec", "zstd:1"]));
+        wait_until("it is held", || relay.held() == round + 1);
+        converting.signal(Signal::KILL);
+        assert!(!converting.end().0.success());
+        said(&scene, &registry.url("demo:1")).fails(1, &["headstart convert"]);
+    }
+    // The image is there, and not in the list yet: the next one lists both.
+    let is_list = |line: &str| {
+        let path = line.strip_prefix("PUT /v2/demo/manifests/sha256-").unwrap_or(".");
+        !path.split(' ').next().unwrap_or_default().contains('.')
+    };
+    relay.hold(is_list);
+    let converting = Running::start_command(command(&scene, &["convert", &url, "--codec", "store"]));
+    wait_until("it is held", || relay.held() == 3);
+    converting.signal(Signal::KILL);
+    assert!(!converting.end().0.success());
+    relay.hold(|_| false);
+    let converted = convert(&scene, &url, &[]);
+    assert_eq!(list(&registry, converted["source_digest"].as_str().expect("a digest")).len(), 2);
+    assert_eq!(said(&scene, &url).ok().stdout, "one\nhello from the archive\n");
+    // A registry that dies meanwhile is an error, and leaves the last conversion.
+    let pid = registry.pid();
+    relay.hold(move |line| {
+        let dies = line.starts_with("POST /v2");
+        dies && kill_process(pid, Signal::KILL).is_err()
+    });
+    run_here(&scene, &["convert", &url, "--codec", "lz4:1"]).fails(1, &["demo"]);
+    let registry = registry.again(&scene);
+    assert_eq!(said(&scene, &registry.url("demo:1")).ok().stdout, "one\nhello from the archive\n");
+    drop(registry);
+    scene.wait_until_clean();
+}
+
+#[test]
+fn of_conversions_at_once_none_is_lost() {
+    if !has_tools(TOOLS) {
+        return;
+    }
+    let scene = Scene::new();
+    let registry = registry_with(&scene, "one");
+    let url = registry.url("demo:1");
+    let running: Vec<_> = ["store", "zstd:1", "lz4:1"]
+        .map(|codec| {
+            let mut converting = command(&scene, &["convert", &url, "--codec", codec, "--json"]);
+            converting.stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().expect("it starts")
+        })
+        .into_iter()
+        .map(|converting| Ran::from(converting.wait_with_output().expect("it ends")).ok().json())
+        .collect();
+    let listed = list(&registry, running[0]["source_digest"].as_str().expect("a digest"));
+    for converted in &running {
+        let address = converted["address"].as_str().expect("an address");
+        let is_listed =
+            |entry: &Value| entry["digest"].as_str().is_some_and(|digest| address.ends_with(digest));
+        assert_eq!(listed.iter().filter(|entry| is_listed(entry)).count(), 1, "{address}");
+    }
+}
+
+fn runc(scene: &Scene, arguments: &[&str]) -> Ran {
+    let state = scene.arg("runc");
+    Command::new("runc").args(["--root", &state]).args(arguments).output().expect("it starts").into()
+}
+
+#[test]
+fn runc_starts_a_container_from_a_bundle() {
+    if !has_tools(&["runc"]) || !machine_has(START) {
+        return;
+    }
+    let scene = Scene::new();
+    root(&scene);
+    let say = "echo $0 $* A=$A HOME=$HOME; id -u; id -G; pwd; echo new >/srv/web/new && cat /srv/web/new";
+    let (layout, _) = layout(
+        &scene,
+        &json!({
+            "Entrypoint": ["/bin/sh", "-c", say, "program"], "Cmd": ["one"],
+            "Env": ["PATH=/bin", "A=image"], "WorkingDir": "/srv/web",
+        }),
     );
-    let go = scene.folder("go");
-    let mount = format!("type=bind,src={go},dst=/go,options=rbind:ro");
-    let mut command = Command::new("ctr");
-    command.args(["-a", &scene.arg("c.sock"), "-n", CRI, "run", "--rm", "--snapshotter", "headstart", "--mount"]);
-    command.args([&mount, &image, "one", "sh", "-c", &script]);
-    command.stdin(Stdio::null()).stdout(Stdio::piped()).stderr(Stdio::piped());
-    let container = command.spawn().expect("ctr starts");
-    let mut servers_killed = 0;
-    for kill in 0..kills {
-        // None is there while a supervisor waits before it starts the next one.
-        servers_killed += usize::from(kill_server(&scene));
-        fs::write(scene.path("go").join(kill.to_string()), "").expect("written");
-        containers.kill_snapshotter();
-    }
-    wait_until("another server is killed", || kill_server(&scene));
-    assert!(servers_killed >= 2, "{servers_killed}");
-    let ran = Ran::from(container.wait_with_output().expect("it ends")).ok();
-    let mut data = vec![0; data_bytes];
-    Prng::new(81).fill(&mut data);
-    fs::write(scene.path("data"), data).expect("written");
-    let expected = tool("md5sum", &[&scene.arg("data")]).stdout;
-    let last = ran.stdout.lines().last().expect("a sum");
-    assert_eq!(last.split(' ').next(), expected.split(' ').next(), "{ran:?}");
-    assert_eq!(ran.stdout.lines().count(), kills + 1);
-    containers.end(&[&image]);
+    let image = scene.arg("image.hsi");
+    run(["build", &format!("oci:{layout}:1.0"), "-o", &image, "--codec", "zstd:1"]).ok();
+    let bundle = scene.arg("bundle");
+    leaving(&scene, ["--quiet", "bundle", &image, &bundle]).ok();
+    let name = format!("headstart-{}", std::process::id());
+    let own = "program one A=image HOME=/root\n0\n0\n/srv/web\nnew\n";
+    assert_eq!(runc(&scene, &["run", "-b", &bundle, &name]).ok().stdout, own);
+    // What was written stays until the bundle is removed.
+    assert_eq!(fs::read_to_string(scene.path("bundle/rootfs/srv/web/new")).expect("written"), "new\n");
+    run(["bundle", &image, &bundle]).fails(1, &["not empty", "--remove"]);
+    // While a container uses its root, it stays.
+    let config = fs::read_to_string(scene.path("bundle/config.json")).expect("there");
+    let mut config: Value = serde_json::from_str(&config).expect("JSON");
+    config["process"]["args"] = json!(["/bin/busybox", "sleep", "600"]);
+    fs::write(scene.path("bundle/config.json"), config.to_string()).expect("written");
+    let started = Command::new("runc")
+        .args(["--root", &scene.arg("runc"), "run", "-d", "-b", &bundle, &name])
+        .stdin(Stdio::null())
+        .stdout(Stdio::null())
+        .stderr(Stdio::null())
+        .status();
+    assert!(started.expect("it starts").success());
+    let busy = fs::File::open(scene.path("bundle/rootfs/etc/motd")).expect("open");
+    run(["bundle", "--remove", &bundle]).fails(1, &["in use", "runc delete"]);
+    drop(busy);
+    assert_eq!(
+        fs::read_to_string(scene.path("bundle/rootfs/etc/motd")).expect("read"),
+        "hello from the archive\n"
+    );
+    runc(&scene, &["delete", "-f", &name]).ok();
+    run(["bundle", "--remove", &bundle]).ok();
+    assert!(!scene.path("bundle").exists());
+    run(["bundle", "--remove", &scene.arg("root")]).fails(1, &["no bundle"]);
+    scene.wait_until_clean();
+    // What fails leaves nothing either.
+    run(["bundle", &scene.arg("config"), &bundle]).fails(1, &["config"]);
+    leaving(&scene, ["bundle", &image, &bundle, "--remove", &bundle]).fails(2, &["--remove"]);
+    assert!(!scene.path("bundle").exists());
+    scene.wait_until_clean();
 }
 
 #[test]
-fn answers_are_those_that_containerd_expects() {
-    if !machine_has(&[]) {
+fn podman_starts_a_container_from_a_mounted_tree() {
+    if !has_tools(&["podman", "runc"]) || !machine_has(START) {
         return;
     }
     let scene = Scene::new();
-    let mut containers = Containers::snapshotter(&scene, &[]);
-    let codes = |called: Called| called.code;
-    assert_eq!(codes(containers.with_key("Stat", "none")), NOT_FOUND);
-    assert_eq!(codes(containers.with_key("Mounts", "none")), NOT_FOUND);
-    assert_eq!(codes(containers.with_key("Usage", "none")), NOT_FOUND);
-    assert_eq!(codes(containers.with_key("Remove", "none")), NOT_FOUND);
-    assert_eq!(codes(containers.prepare("a", "none", &[])), NOT_FOUND);
-    assert_eq!(codes(containers.prepare("", "", &[])), INVALID);
-    assert_eq!(codes(containers.prepare("a", "", &[])), OK);
-    assert_eq!(codes(containers.prepare("a", "", &[])), EXISTS);
-    // Killed before it is committed; what another one had begun is cleared away.
-    fs::create_dir_all(scene.path("root/snapshots/2/fs")).expect("a folder");
-    containers.kill_snapshotter();
-    assert_eq!(fs::read_dir(scene.path("root/snapshots")).expect("a folder").count(), 1);
-    assert_eq!(codes(containers.with_key("Mounts", "a")), OK);
-    assert_eq!(codes(containers.prepare("b", "a", &[])), INVALID);
-    let names = |name: &str, key: &str| [field(2, name.as_bytes()), field(3, key.as_bytes())].concat();
-    let commit = |name: &str, key: &str| containers.ask("Commit", &names(name, key));
-    assert_eq!(codes(commit("c", "none")), NOT_FOUND);
-    assert_eq!(codes(commit("c", "a")), OK);
-    assert_eq!(codes(containers.with_key("Mounts", "c")), PRECONDITION);
-    let prepared = containers.prepare("b", "c", &[("containerd.io/snapshot.ref", "../../etc")]);
-    assert_eq!(prepared.code, OK);
-    assert!(String::from_utf8_lossy(&prepared.bytes).contains("lowerdir="), "{prepared:?}");
-    assert_eq!(codes(commit("c", "b")), EXISTS);
-    assert_eq!(codes(containers.with_key("Remove", "c")), PRECONDITION);
-    let rebased = containers.ask("Commit", &[names("d", "b"), field(5, b"c")].concat());
-    assert_eq!(codes(rebased), UNIMPLEMENTED);
-    assert_eq!(codes(containers.ask("List", &field(2, b"name=c"))), INVALID);
-    assert_eq!(codes(containers.ask("Stat", &[0xff, 0xff])), INVALID);
-    assert_eq!(codes(containers.ask("Other", &[])), UNIMPLEMENTED);
-    let listed = containers.ask("List", &field(2, br#"kind==committed,name=="c""#));
-    assert!(listed.code == OK && listed.bytes.len() > 5, "{listed:?}");
-    // What has no snapshot is cleared away, and only that.
-    fs::create_dir_all(scene.path("root/snapshots/77/fs")).expect("a folder");
-    assert_eq!(codes(containers.ask("Cleanup", &[])), OK);
-    assert_eq!(fs::read_dir(scene.path("root/snapshots")).expect("a folder").count(), 2);
-    for key in ["b", "c"] {
-        assert_eq!(codes(containers.with_key("Remove", key)), OK);
-    }
-    assert_eq!(fs::read_dir(scene.path("root/snapshots")).expect("a folder").count(), 0);
+    let image = scene.root("root.hsi");
+    let (disk, tree) = (scene.folder("disk"), scene.folder("tree"));
+    leaving(&scene, ["--quiet", "mount", &image, &disk, "--fs", &tree]).ok();
+    let (storage, state) = (scene.arg("storage"), scene.arg("state"));
+    let ran: Ran = Command::new("podman")
+        .args(["--root", &storage, "--runroot", &state, "--tmpdir", &scene.arg("tmp"), "--runtime", "runc"])
+        .args([
+            "--cgroup-manager",
+            "cgroupfs",
+            "--events-backend",
+            "file",
+            "run",
+            "--rm",
+            "--network",
+            "none",
+        ])
+        .args([
+            "--ulimit",
+            "nofile=1024:1024",
+            "--ulimit",
+            "nproc=1000:1000",
+            "--rootfs",
+            &format!("{tree}:O"),
+        ])
+        .args(["/bin/sh", "-c", "echo new >/etc/new && cat /etc/motd /etc/new"])
+        .output()
+        .expect("it starts")
+        .into();
+    assert_eq!(ran.ok().stdout, "hello from the image\nnew\n");
+    assert!(!std::path::Path::new(&tree).join("etc/new").exists());
+    tool("umount", &[&tree]);
+    let _ = Command::new("umount").args(["-q", &format!("{storage}/overlay")]).status();
+    scene.wait_until_clean();
 }
 
 #[test]
-fn a_folder_is_of_one_snapshotter_and_what_is_wrong_is_said() {
-    if !machine_has(&[]) {
-        return;
-    }
+fn no_container_is_no_bundle_or_conversion() {
     let scene = Scene::new();
-    let root = scene.arg("root");
-    let containers = Containers::snapshotter(&scene, &[]);
-    run(["snapshotter", "--root", &root, "serve", "--socket", &scene.arg("t.sock")])
-        .fails(1, &["another snapshotter uses", "--root"]);
-    run(["snapshotter", "--root", &scene.arg("other"), "serve", "--socket", &scene.arg("s.sock")])
-        .fails(1, &["s.sock", "a server listens on it"]);
-    run(["snapshotter", "--root", &scene.arg("a:b"), "serve", "--socket", &scene.arg("t.sock")])
-        .fails(1, &["overlayfs takes no folder"]);
-    run(["snapshotter", "--root", &root, "add", "oci:none", "a.hsi"]).fails(1, &["none"]);
-    run(["snapshotter", "--root", &root, "remove", "oci:none"]).fails(1, &["was not added"]);
-    executable(&scene.path("root/images.json"), "{}");
-    run(["snapshotter", "--root", &root, "list"]).fails(1, &["images.json"]);
-    // A damaged table is no reason to start nothing.
-    let layer = format!("sha256:{}", "ab".repeat(32));
-    assert_eq!(containers.prepare("a", "", &[("containerd.io/snapshot.ref", &layer)]).code, OK);
-    assert!(containers.log().contains("images.json"), "{}", containers.log());
-}
-
-#[test]
-fn a_full_disk_leaves_what_was_there() {
-    if !machine_has(&[]) {
-        return;
+    for word in ["app.hsi", "https://host/x", "s3://bucket/x"] {
+        run_here(&scene, &["convert", word]).fails(2, &["docker://"]);
     }
-    let scene = Scene::new();
-    let root = scene.folder("root");
-    tool("mount", &["-t", "tmpfs", "-o", "size=256k", "none", &root]);
-    let mut containers = Containers::snapshotter(&scene, &[]);
-    assert_eq!(containers.prepare("a", "", &[]).code, OK);
-    let filled = fs::write(scene.path("root/filler"), vec![1; 1 << 20]);
-    assert!(filled.is_err(), "the disk is full");
-    let failed = containers.prepare("b", "", &[]);
-    assert!(failed.code == INTERNAL && failed.message.contains("No space left"), "{failed:?}");
-    let commit = [field(2, b"c"), field(3, b"a")].concat();
-    assert_eq!(containers.ask("Commit", &commit).code, INTERNAL);
-    assert_eq!(fs::read_dir(scene.path("root/snapshots")).expect("a folder").count(), 1);
-    containers.kill_snapshotter();
-    assert_eq!(containers.with_key("Mounts", "a").code, OK);
-    fs::remove_file(scene.path("root/filler")).expect("removed");
-    assert_eq!((containers.prepare("b", "", &[]).code, containers.ask("Commit", &commit).code), (OK, OK));
-    containers.snapshotter.kill();
-    drop(containers);
-    tool("umount", &[&root]);
 }

@@ -11,6 +11,7 @@ mod channels;
 mod clouds;
 mod confined;
 mod contained;
+mod containerd;
 mod containers;
 mod deaths;
 mod demo;

@@ -108,6 +108,12 @@ impl RegistryAddress {
         Ok(Self { reference: Reference::Digest(digest.parse().map_err(|()| reason())?), ..self.clone() })
     }
 
+    /// The host and the name of the repository, as container engines write them.
+    #[must_use]
+    pub fn name(&self) -> String {
+        format!("{}/{}", self.host, self.repository)
+    }
+
     /// The last part of the repository's name.
     #[must_use]
     pub fn file_name(&self) -> &str {

@@ -4,7 +4,9 @@
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
-use super::access::{Access, Right};
+use reqwest::Method;
+
+use super::access::{Access, Right, refused};
 use super::address::RegistryAddress;
 use super::login::Logins;
 use super::manifest::{Descriptor, MANIFEST_TYPE, Manifest};
@@ -25,6 +27,25 @@ pub struct Attachment<'a> {
     pub annotations: BTreeMap<String, String>,
     /// The manifest that it refers to.
     pub subject: &'a Descriptor,
+}
+
+/// Has the registry remove the manifest that `address` names by its digest. False where it does not remove
+/// any, as many registries are set up.
+///
+/// # Errors
+/// [`PushError::Refused`].
+pub fn remove(client: Arc<HttpClient>, address: &RegistryAddress, logins: Logins) -> Result<bool, PushError> {
+    let access = Access::new(client, address.clone(), logins, Right::Delete);
+    let removed = Sending::new(&access).try_often(|access| {
+        let url = access.address().url(&format!("manifests/{}", access.address().reference()))?;
+        let answer = access.ask(&Method::DELETE, &url, |asked| asked)?;
+        match answer.status {
+            200..=204 | 404 => Ok(true),
+            401 | 403 | 405 | 501 => Ok(false),
+            _ => Err(refused("to remove the manifest", &answer)),
+        }
+    });
+    removed.map_err(|source| PushError::Refused { address: address.to_string(), source })
 }
 
 /// Sends a file and a manifest that refers to another one of the repository of `address`, whose tag or digest

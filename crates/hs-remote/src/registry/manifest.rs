@@ -160,7 +160,7 @@ impl Manifest {
 
 /// A layer of a container's file system, which no tool of ours can read.
 fn is_file_system(media_type: &str) -> bool {
-    media_type.contains("tar") || media_type.contains("rootfs")
+    media_type.contains(".tar") || media_type.contains("rootfs")
 }
 
 #[cfg(test)]

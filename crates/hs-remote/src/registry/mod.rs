@@ -21,6 +21,8 @@ mod address;
 mod attach;
 mod blob;
 mod challenge;
+mod converted;
+mod copy;
 mod login;
 mod manifest;
 mod push;
@@ -28,8 +30,10 @@ mod referrers;
 mod repository;
 
 pub use address::{Reference, RegistryAddress};
-pub use attach::{Attachment, attach};
+pub use attach::{Attachment, attach, remove};
 pub use blob::RegistryImage;
+pub use converted::newest_first;
+pub use copy::{Copying, copy};
 pub use login::{Login, Logins};
 pub use manifest::{
     CHAIN_ANNOTATION, COMMAND_ANNOTATION, CREATED_ANNOTATION, Descriptor, IMAGE_TYPE, NAME_ANNOTATION,

@@ -21,7 +21,7 @@ use crate::unfinished::Unfinished;
 use crate::{Abandoned, PushError, Pushed, Pushing};
 
 /// Bytes of a request: what is sent again after a cut connection, at most.
-const PIECE_BYTES: u64 = 4 << 20;
+pub(super) const PIECE_BYTES: u64 = 4 << 20;
 
 /// What is to be sent.
 #[derive(Clone, Copy, Debug)]
@@ -132,7 +132,7 @@ fn digest_of(artifact: Artifact<'_>) -> Result<(Sha256, u64), PushError> {
 }
 
 /// Whether the registry has a blob.
-fn exists(access: &Access, blob: Sha256) -> Result<bool, HttpError> {
+pub(super) fn exists(access: &Access, blob: Sha256) -> Result<bool, HttpError> {
     let url = access.address().url(&format!("blobs/{blob}"))?;
     let answer = access.ask(&Method::HEAD, &url, |asked| asked)?;
     match answer.status {
@@ -169,7 +169,7 @@ pub(super) fn send_manifest(
 }
 
 /// A blob that is being sent.
-struct Upload {
+pub(super) struct Upload {
     /// Where its next bytes go; the address changes after each piece.
     place: Url,
     /// Every piece but the last must have at least this many bytes.
@@ -177,16 +177,21 @@ struct Upload {
 }
 
 impl Upload {
-    fn begin(access: &Access) -> Result<Self, HttpError> {
+    pub(super) fn begin(access: &Access) -> Result<Self, HttpError> {
         let url = access.address().url("blobs/uploads/")?;
         let answer = access.ask(&Method::POST, &url, |asked| asked.body(""))?;
         if answer.status != 202 {
             return Err(refused("an upload", &answer));
         }
+        Self::begun(url, &answer)
+    }
+
+    /// What was begun with this answer to a request to `url`.
+    pub(super) fn begun(url: Url, answer: &Answer) -> Result<Self, HttpError> {
         let least =
             answer.headers.get("oci-chunk-min-length").and_then(|field| field.to_str().ok()?.parse().ok());
         let mut upload = Self { place: url, least_bytes: least.unwrap_or(0) };
-        upload.moved(&answer)?;
+        upload.moved(answer)?;
         Ok(upload)
     }
 
@@ -203,7 +208,7 @@ impl Upload {
         Ok(())
     }
 
-    fn send(&mut self, access: &Access, at: u64, piece: &Bytes) -> Result<(), HttpError> {
+    pub(super) fn send(&mut self, access: &Access, at: u64, piece: &Bytes) -> Result<(), HttpError> {
         let range = format!("{at}-{}", at + piece.len() as u64 - 1);
         let answer = access.ask(&Method::PATCH, &self.place, |asked| {
             asked
@@ -231,7 +236,7 @@ impl Upload {
         Ok(last.filter(|last| *last > 0).map_or(0, |last| last + 1))
     }
 
-    fn finish(&self, access: &Access, digest: Sha256, rest: &[u8]) -> Result<(), HttpError> {
+    pub(super) fn finish(&self, access: &Access, digest: Sha256, rest: &[u8]) -> Result<(), HttpError> {
         let mut url = self.place.clone();
         url.query_pairs_mut().append_pair("digest", &digest.to_string());
         let answer = access.ask(&Method::PUT, &url, |asked| {
@@ -253,7 +258,7 @@ impl Upload {
     }
 
     /// The same, where nothing can be done about a failure.
-    fn leave(&self, access: &Access) {
+    pub(super) fn leave(&self, access: &Access) {
         if let Err(error) = self.give_up(access) {
             log::debug!("{}: an upload is left there: {error}", access.address());
         }
