@@ -56,7 +56,8 @@ impl Finder {
     /// # Errors
     /// When none is found, and one of the ways to one failed.
     pub fn content_of(&self, labels: &Labels, reference: &str) -> anyhow::Result<Option<Content>> {
-        let (annotation, cri) = (labels.get(ANNOTATION), labels.get(CRI_REFERENCE).zip(labels.get(CRI_DIGEST)));
+        let (annotation, cri) =
+            (labels.get(ANNOTATION), labels.get(CRI_REFERENCE).zip(labels.get(CRI_DIGEST)));
         let mut failed = None;
         let by_annotation = annotation.map(|word| self.remember(word, || of_annotation(word)));
         let by_cri = cri.map(|(image, digest)| {
@@ -114,7 +115,8 @@ fn of_annotation(word: &str) -> anyhow::Result<Option<Entry>> {
     }
     let client = HttpClient::new(Timeouts::default())?;
     let manifest = Repository::new(address.clone(), client, hs_start::remote::keyring().logins).manifest()?;
-    let manifest: Manifest = serde_json::from_slice(&manifest).with_context(|| format!("{address}: its manifest"))?;
+    let manifest: Manifest =
+        serde_json::from_slice(&manifest).with_context(|| format!("{address}: its manifest"))?;
     let says = |key| {
         let found = manifest.annotations.get(key);
         found.with_context(|| format!("{address} does not say which container's image it is of ({key})"))
@@ -140,8 +142,7 @@ fn of_container(reference: &str, digest: &str) -> anyhow::Result<Option<Entry>> 
 /// When the container's image cannot be had, or does not name its layers.
 pub fn of_resolved(container: &RegistryAddress, artifact: String) -> anyhow::Result<Entry> {
     let resolved = ContainerImage::resolve(container.clone(), None)?;
-    let chain = chain_of(&resolved.image.diff_ids)
-        .map_err(|why| anyhow::anyhow!("{container}: {why}"))?;
+    let chain = chain_of(&resolved.image.diff_ids).map_err(|why| anyhow::anyhow!("{container}: {why}"))?;
     if chain.is_empty() {
         bail!("{container}: its configuration does not name its layers");
     }
@@ -259,7 +260,8 @@ mod tests {
             let found = address_of(repository_of(name)).expect(name).to_string();
             assert_eq!(found, format!("{address}:latest"), "{name}");
         }
-        for name in ["", "/etc/passwd", "h/../x", "file:///etc/passwd", "http://h/a", "h/a b", "me:pass@h/a"] {
+        for name in ["", "/etc/passwd", "h/../x", "file:///etc/passwd", "http://h/a", "h/a b", "me:pass@h/a"]
+        {
             assert!(address_of(name).is_err(), "{name}");
         }
         let labels = |word: &str| Labels::from([(ANNOTATION.to_owned(), word.to_owned())]);

@@ -147,7 +147,11 @@ fn operand(rest: &mut Peekable<Chars<'_>>, allows_other_quotes: bool) -> Result<
             while let Some(next) = rest.next_if(|next| !next.is_whitespace() && *next != ',') {
                 value.push(next);
             }
-            if value.is_empty() { Err("a value is expected behind the operator".to_owned()) } else { Ok(value) }
+            if value.is_empty() {
+                Err("a value is expected behind the operator".to_owned())
+            } else {
+                Ok(value)
+            }
         }
     }
 }
@@ -201,7 +205,10 @@ mod tests {
             content: Content::Files,
             created_ns: 0,
             updated_ns: 0,
-            labels: labels.map(|(name, value)| (name.to_owned(), value.to_owned())).into_iter().collect::<Labels>(),
+            labels: labels
+                .map(|(name, value)| (name.to_owned(), value.to_owned()))
+                .into_iter()
+                .collect::<Labels>(),
             usage: Usage::default(),
         }
     }
@@ -237,7 +244,9 @@ mod tests {
 
     #[test]
     fn other_text_is_refused() {
-        for text in ["=", "a=b", "a==", "a==b,", ",", "a b", "\"x", "a~=(", "a==\"\\q\"", "a==\"\\xzz\"", "a.", "1"] {
+        for text in
+            ["=", "a=b", "a==", "a==b,", ",", "a b", "\"x", "a~=(", "a==\"\\q\"", "a==\"\\xzz\"", "a.", "1"]
+        {
             assert!(Filter::parse(text).is_err(), "{text}");
         }
         assert!(Filter::parse(&"a".repeat(MOST_CHARACTERS + 1)).is_err());

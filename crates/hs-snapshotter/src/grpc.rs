@@ -57,7 +57,8 @@ pub(crate) async fn answer(
     let outcome = match message(request.into_body()).await {
         Ok(message) => {
             let called = tokio::task::spawn_blocking(move || calls(&path, &message)).await;
-            called.unwrap_or_else(|error| Err(Failure::new(Code::Internal, format!("the call ended: {error}"))))
+            called
+                .unwrap_or_else(|error| Err(Failure::new(Code::Internal, format!("the call ended: {error}"))))
         }
         Err(failure) => Err(failure),
     };
@@ -163,9 +164,9 @@ mod tests {
     #[test]
     fn what_failed_is_said_in_ascii() {
         let trailers = trailers(5, "ü 1%\n");
-        assert_eq!((&trailers["grpc-status"], &trailers["grpc-message"]), (
-            &HeaderValue::from_static("5"),
-            &HeaderValue::from_static("%C3%BC 1%25%0A")
-        ));
+        assert_eq!(
+            (&trailers["grpc-status"], &trailers["grpc-message"]),
+            (&HeaderValue::from_static("5"), &HeaderValue::from_static("%C3%BC 1%25%0A"))
+        );
     }
 }

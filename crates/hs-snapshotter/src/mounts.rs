@@ -80,7 +80,8 @@ impl Mounts {
     }
 
     fn start(&self, image: &str, disk: &Path, tree: &Path) -> anyhow::Result<()> {
-        let mut arguments: Vec<OsString> = ["mount", "--quiet", "--trusted", "--clear-dead"].map(Into::into).into();
+        let mut arguments: Vec<OsString> =
+            ["mount", "--quiet", "--trusted", "--clear-dead"].map(Into::into).into();
         arguments.extend(self.flags.iter().cloned());
         arguments.extend(["--fs".into(), tree.into(), "--".into(), image.into(), disk.into()]);
         let mut command = Command::new("/proc/self/exe");
@@ -139,9 +140,15 @@ impl Mounts {
 
     /// The names of the folders that there are.
     pub(crate) fn keys(&self) -> anyhow::Result<Vec<String>> {
-        let entries = fs::read_dir(&self.folder).with_context(|| format!("list {}", self.folder.display()))?;
-        let is_key = |name: &String| name.len() == KEY_CHARACTERS && name.bytes().all(|byte| byte.is_ascii_hexdigit());
-        Ok(entries.flatten().filter_map(|entry| entry.file_name().into_string().ok()).filter(is_key).collect())
+        let entries =
+            fs::read_dir(&self.folder).with_context(|| format!("list {}", self.folder.display()))?;
+        let is_key =
+            |name: &String| name.len() == KEY_CHARACTERS && name.bytes().all(|byte| byte.is_ascii_hexdigit());
+        Ok(entries
+            .flatten()
+            .filter_map(|entry| entry.file_name().into_string().ok())
+            .filter(is_key)
+            .collect())
     }
 }
 
@@ -165,7 +172,8 @@ pub(crate) fn build(container: &str, layers: usize, path: &Path) -> anyhow::Resu
 
 /// Whether the tree is mounted, and its disk has a server or will have one again.
 fn is_mounted(disk: &Path, tree: &Path) -> anyhow::Result<bool> {
-    let is_dead = fs::File::open(disk).is_err_and(|error| error.raw_os_error() == Some(Errno::NOTCONN.raw_os_error()));
+    let is_dead =
+        fs::File::open(disk).is_err_and(|error| error.raw_os_error() == Some(Errno::NOTCONN.raw_os_error()));
     Ok(!is_dead && mounted_at(tree)?.is_some() && mounted_at(disk)?.is_some())
 }
 

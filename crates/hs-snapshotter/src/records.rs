@@ -17,8 +17,8 @@ use std::path::{Path, PathBuf};
 
 use anyhow::{Context, bail};
 use rustix::fs::{FlockOperation, flock};
-use serde::{Deserialize, Serialize};
 use serde::de::DeserializeOwned;
+use serde::{Deserialize, Serialize};
 
 use crate::snapshots::Snapshots;
 
@@ -86,7 +86,10 @@ impl Folder {
     /// All that are there.
     pub(crate) fn all_built(&self) -> Vec<PathBuf> {
         let entries = fs::read_dir(self.path.join("built")).into_iter().flatten().flatten();
-        entries.map(|entry| entry.path()).filter(|path| path.extension().is_some_and(|end| end == "hsi")).collect()
+        entries
+            .map(|entry| entry.path())
+            .filter(|path| path.extension().is_some_and(|end| end == "hsi"))
+            .collect()
     }
 
     /// The snapshots, as they were when the file was last written.
@@ -130,7 +133,9 @@ pub(crate) fn write<T: Serialize>(path: &Path, content: &T) -> anyhow::Result<()
     let bytes = serde_json::to_vec(&Versioned { version: VERSION, content })?;
     hs_output::whole_file::write_private(path, &bytes)?;
     let folder = path.parent().unwrap_or(Path::new("."));
-    File::open(folder).and_then(|folder| folder.sync_all()).with_context(|| format!("sync {}", folder.display()))
+    File::open(folder)
+        .and_then(|folder| folder.sync_all())
+        .with_context(|| format!("sync {}", folder.display()))
 }
 
 #[cfg(test)]

@@ -19,8 +19,8 @@ use tokio::net::UnixListener;
 
 use crate::grpc::{self, Calls, Code, Failure};
 use crate::messages::{
-    CommitRequest, Empty, Info, InfoAnswer, InfoKind, KeyRequest, ListAnswer, ListRequest, Mount, MountsAnswer,
-    PrepareRequest, Timestamp, UpdateRequest, UsageAnswer,
+    CommitRequest, Empty, Info, InfoAnswer, InfoKind, KeyRequest, ListAnswer, ListRequest, Mount,
+    MountsAnswer, PrepareRequest, Timestamp, UpdateRequest, UsageAnswer,
 };
 use crate::snapshots::{Kind, Labels, Refusal, Snapshot};
 use crate::snapshotter::{CallError, Snapshotter};
@@ -58,7 +58,8 @@ pub fn run(serve: Serve, quiet: bool) -> anyhow::Result<()> {
     let socket = SocketFile::bind(&serve.socket)?;
     let listener = std::os::unix::net::UnixListener::from(socket.as_fd().try_clone_to_owned()?);
     let calls: Arc<Calls> = Arc::new(move |path: &str, message: &[u8]| call(&snapshotter, path, message));
-    let (failed, failure) = rustix::pipe::pipe_with(rustix::pipe::PipeFlags::CLOEXEC).context("make a pipe")?;
+    let (failed, failure) =
+        rustix::pipe::pipe_with(rustix::pipe::PipeFlags::CLOEXEC).context("make a pipe")?;
     let thread = std::thread::Builder::new().name("grpc".to_owned()).spawn(move || {
         let _failure = failure;
         accept(listener, calls)
@@ -104,7 +105,8 @@ fn accept(listener: std::os::unix::net::UnixListener, calls: Arc<Calls>) -> anyh
             let calls = Arc::clone(&calls);
             tokio::spawn(async move {
                 let service = service_fn(move |request| grpc::answer(request, Arc::clone(&calls)));
-                let served = http2::Builder::new(TokioExecutor::new()).serve_connection(TokioIo::new(stream), service);
+                let served =
+                    http2::Builder::new(TokioExecutor::new()).serve_connection(TokioIo::new(stream), service);
                 if let Err(error) = served.await {
                     log::debug!("a connection ended: {error}");
                 }

@@ -356,7 +356,10 @@ impl Snapshots {
     pub fn remove(&mut self, name: &str) -> Result<Snapshot, Refusal> {
         self.get(name)?;
         if self.by_name.values().any(|snapshot| snapshot.parent.as_deref() == Some(name)) {
-            return Err(Refusal::FailedPrecondition(name.to_owned(), "has a child, which is to be removed first"));
+            return Err(Refusal::FailedPrecondition(
+                name.to_owned(),
+                "has a child, which is to be removed first",
+            ));
         }
         self.by_name.remove(name).ok_or_else(|| Refusal::NotFound(name.to_owned()))
     }
@@ -416,7 +419,9 @@ impl Snapshots {
                 let Some(parent) = next else { break };
                 let found = self.by_name.get(parent).filter(|found| found.kind == Kind::Committed);
                 let Some(found) = found else {
-                    return Err(format!("snapshot {name:?} has the parent {parent:?}, which is not committed"));
+                    return Err(format!(
+                        "snapshot {name:?} has the parent {parent:?}, which is not committed"
+                    ));
                 };
                 if step > self.by_name.len() {
                     return Err(format!("the parents of snapshot {name:?} are a circle"));

@@ -121,9 +121,8 @@ impl Snapshotter {
             }
         }
         let found = self.finder.content_of(asked.labels, reference);
-        let adopted = found.and_then(|found| {
-            found.map(|content| self.adopt(content, reference, parent, asked)).transpose()
-        });
+        let adopted = found
+            .and_then(|found| found.map(|content| self.adopt(content, reference, parent, asked)).transpose());
         match adopted {
             Ok(Some(())) => Err(exists()),
             Ok(None) => Ok(()),
@@ -137,9 +136,11 @@ impl Snapshotter {
     /// Where the files of a parent are in the tree of a whole image alone, builds an image of the parent's
     /// layers: another image of containers has these layers, too.
     fn complete_below(&self, parent: Option<&str>) -> Result<(), CallError> {
-        let found = self.snapshots.lock().without_files(parent).map(|(name, snapshot)| {
-            (name.to_owned(), snapshot.id, snapshot.content.clone())
-        });
+        let found = self
+            .snapshots
+            .lock()
+            .without_files(parent)
+            .map(|(name, snapshot)| (name.to_owned(), snapshot.id, snapshot.content.clone()));
         let Some((name, id, Content::Below { container, layers, .. })) = found else { return Ok(()) };
         let path = self.folder.built(id);
         let image = path.to_string_lossy().into_owned();
@@ -168,18 +169,19 @@ impl Snapshotter {
         let held = lock.lock();
         // Already for the lowest layer: where the image cannot be had, all layers are unpacked.
         let mounted = self.mounts.mount(&image, &held).map(drop);
-        mounted.and_then(|()| {
-            self.change(|snapshots| {
-                // Another call may have been faster.
-                if snapshots.of_layers(reference, parent).is_none() {
-                    let name = snapshots.free_name(reference);
-                    snapshots.adopt(content, parent, &Asked { name: &name, ..*asked })?;
-                }
-                Ok(())
+        mounted
+            .and_then(|()| {
+                self.change(|snapshots| {
+                    // Another call may have been faster.
+                    if snapshots.of_layers(reference, parent).is_none() {
+                        let name = snapshots.free_name(reference);
+                        snapshots.adopt(content, parent, &Asked { name: &name, ..*asked })?;
+                    }
+                    Ok(())
+                })
+                .map_err(anyhow::Error::from)
             })
-            .map_err(anyhow::Error::from)
-        })
-        .inspect_err(|_| self.unmount_unused(&Mounts::key(&image), &held))
+            .inspect_err(|_| self.unmount_unused(&Mounts::key(&image), &held))
     }
 
     /// What is mounted for an active snapshot or a view.
@@ -293,7 +295,8 @@ impl Snapshotter {
             let known: BTreeSet<String> = snapshots.folders().iter().map(u64::to_string).collect();
             let folder = self.folder.snapshots();
             let entries = fs::read_dir(&folder).with_context(|| format!("list {}", folder.display()))?;
-            let is_unknown = |entry: &fs::DirEntry| !entry.file_name().to_str().is_some_and(|name| known.contains(name));
+            let is_unknown =
+                |entry: &fs::DirEntry| !entry.file_name().to_str().is_some_and(|name| known.contains(name));
             entries.flatten().filter(is_unknown).map(|entry| entry.path()).collect::<Vec<_>>()
         };
         for path in unused {

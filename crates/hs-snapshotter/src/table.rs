@@ -41,7 +41,8 @@ impl Table {
     /// When the file cannot be read, or is no table.
     pub fn entries(&self) -> anyhow::Result<Vec<Entry>> {
         let entries: Vec<Entry> = records::read(&self.0)?.unwrap_or_default();
-        if entries.iter().any(|entry| entry.chain.is_empty() || !entry.chain.iter().all(|id| is_chain_id(id))) {
+        if entries.iter().any(|entry| entry.chain.is_empty() || !entry.chain.iter().all(|id| is_chain_id(id)))
+        {
             bail!("{} is no table of images", self.0.display());
         }
         Ok(entries)
@@ -75,7 +76,8 @@ impl Table {
     /// Two that change it at once wait for one another.
     fn change(&self, change: impl FnOnce(&mut Vec<Entry>) -> bool) -> anyhow::Result<bool> {
         let folder = self.0.parent().unwrap_or(Path::new("."));
-        hs_output::whole_file::make_private_folder(folder).with_context(|| format!("make {}", folder.display()))?;
+        hs_output::whole_file::make_private_folder(folder)
+            .with_context(|| format!("make {}", folder.display()))?;
         let lock = File::open(folder).with_context(|| format!("open {}", folder.display()))?;
         flock(&lock, FlockOperation::LockExclusive).with_context(|| format!("lock {}", folder.display()))?;
         let mut entries = self.entries()?;

@@ -35,13 +35,20 @@ pub(crate) fn run(args: &Snapshotter, quiet: bool) -> anyhow::Result<()> {
 }
 
 fn add(table: &Table, container: &OsStr, image: &OsStr, quiet: bool) -> anyhow::Result<()> {
-    let reference = container.to_str().context("the container's image has a name that is no text")?.to_owned();
+    let reference =
+        container.to_str().context("the container's image has a name that is no text")?.to_owned();
     let SourceName::Registry(address) = SourceName::parse(container) else {
-        bail!("{reference}: only a container's image in a registry can be added: docker://NAME, oci://HOST/NAME");
+        bail!(
+            "{reference}: only a container's image in a registry can be added: docker://NAME, oci://HOST/NAME"
+        );
     };
     let entry = of_resolved(&RegistryAddress::parse(&address)?, mounted_as(image)?)?;
     if !quiet {
-        hs_output::note!("{} is mounted for {reference} and its {} layers", entry.artifact, entry.chain.len());
+        hs_output::note!(
+            "{} is mounted for {reference} and its {} layers",
+            entry.artifact,
+            entry.chain.len()
+        );
     }
     table.put(Entry { reference, ..entry })
 }

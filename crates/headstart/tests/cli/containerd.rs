@@ -144,7 +144,11 @@ disabled_plugins = ["io.containerd.snapshotter.v1.btrfs", "io.containerd.snapsho
 
     /// The folders in which images are mounted.
     fn mounted(&self) -> Vec<String> {
-        self.scene.mounts().into_iter().filter(|line| line.contains("/root/images/") && line.contains("/tree ")).collect()
+        self.scene
+            .mounts()
+            .into_iter()
+            .filter(|line| line.contains("/root/images/") && line.contains("/tree "))
+            .collect()
     }
 
     /// Asks the snapshotter itself.
@@ -216,6 +220,14 @@ fn pushed(registry: &Registry, layout: &Path, tag: &str) -> String {
     let from = format!("oci:{}:{tag}", layout.display());
     tool("skopeo", &["copy", "-q", "--dest-tls-verify=false", &from, &format!("docker://{reference}")]);
     reference
+}
+
+/// Makes an image of a container's image beside it; gives its address.
+fn convert(scene: &Scene, image: &str) -> String {
+    let container = format!("oci+http://{image}");
+    let state = scene.arg("uploads");
+    let ran = run(["convert", &container, "--codec", "zstd:1", "--upload-state", &state, "--json"]).ok();
+    ran.json()["address"].as_str().expect("an address").to_owned()
 }
 
 fn add(scene: &Scene, image: &str) {
@@ -316,8 +328,8 @@ fn what_refers_to_a_containers_image_is_mounted_without_being_added() {
     let layout = layout(&scene, 100_000);
     let registry = Registry::start(&scene, false);
     let image = pushed(&registry, &layout, "t");
-    run(["convert", &format!("oci+http://{image}"), "--codec", "zstd:1"]).ok();
-    // Clients that name nothing pass annotations of layers on.
+    convert(&scene, &image);
+    // With a log of requests of its own.
     let registry = registry.again(&scene);
     let containers = Containers::start(&scene, &["--disk-cache", "none"]);
     let pulled = containers.pull(&image);
@@ -340,10 +352,9 @@ fn an_annotation_leads_to_an_image_of_these_layers_alone() {
     let layout = layout(&scene, 100_000);
     let registry = Registry::start(&scene, false);
     let image = pushed(&registry, &layout, "t");
-    let converted = run(["convert", &format!("oci+http://{image}"), "--codec", "zstd:1", "--json"]).ok().json();
-    let digest = converted["digest"].as_str().expect("a digest");
-    let repository = image.rsplit_once(':').expect("a tag").0;
-    let artifact = format!("{repository}@{digest}");
+    let converted = convert(&scene, &image);
+    let artifact = converted.trim_start_matches("oci+http://").to_owned();
+    let repository = artifact.split('@').next().expect("a name");
     let containers = Containers::snapshotter(&scene, &["--disk-cache", "none"]);
     let diff_id = {
         let config = manifest(&layout)["config"]["digest"].as_str().expect("a digest").replace("sha256:", "");
@@ -364,7 +375,10 @@ fn an_annotation_leads_to_an_image_of_these_layers_alone() {
     assert_eq!(containers.mounted().len(), 0);
     assert_eq!(prepare("one", &diff_id, &artifact), EXISTS, "{}", containers.log());
     assert_eq!(containers.mounted().len(), 1);
-    let found = containers.ask("List", &field(2, format!(r#"labels."containerd.io/snapshot.ref"=={diff_id},parent==""#).as_bytes()));
+    let found = containers.ask(
+        "List",
+        &field(2, format!(r#"labels."containerd.io/snapshot.ref"=={diff_id},parent==""#).as_bytes()),
+    );
     assert_eq!(found.code, INVALID, "a quotation without an end");
     let filter = format!(r#"labels."containerd.io/snapshot.ref"=={diff_id},parent=="",kind==committed"#);
     let found = containers.ask("List", &field(2, filter.as_bytes()));
@@ -423,7 +437,10 @@ fn an_image_that_cannot_be_mounted_is_unpacked() {
     let containers = Containers::start(&scene, &[]);
     assert_eq!(containers.pull(&image).code, OK, "{}", containers.log());
     assert!(containers.log().contains("is unpacked as any other"), "{}", containers.log());
-    assert_eq!(containers.run(&image, "one", &["cat", "/etc/motd"]).ok().stdout, "hello from the second layer\n");
+    assert_eq!(
+        containers.run(&image, "one", &["cat", "/etc/motd"]).ok().stdout,
+        "hello from the second layer\n"
+    );
     assert_eq!(fs::read_dir(scene.path("root/images")).expect("a folder").count(), 0);
     containers.end(&[&image]);
 }
@@ -464,7 +481,17 @@ fn a_container_does_not_notice_that_snapshotter_and_servers_are_killed() {
     let go = scene.folder("go");
     let mount = format!("type=bind,src={go},dst=/go,options=rbind:ro");
     let mut command = Command::new("ctr");
-    command.args(["-a", &scene.arg("c.sock"), "-n", CRI, "run", "--rm", "--snapshotter", "headstart", "--mount"]);
+    command.args([
+        "-a",
+        &scene.arg("c.sock"),
+        "-n",
+        CRI,
+        "run",
+        "--rm",
+        "--snapshotter",
+        "headstart",
+        "--mount",
+    ]);
     command.args([&mount, &image, "one", "sh", "-c", &script]);
     command.stdin(Stdio::null()).stdout(Stdio::piped()).stderr(Stdio::piped());
     let container = command.spawn().expect("ctr starts");
