@@ -27,8 +27,8 @@ pub const ANNOTATION: &str = "containerd.io/snapshot/headstart.image";
 /// The labels with which CRI and nerdctl name a container's image.
 const CRI_REFERENCE: &str = "containerd.io/snapshot/cri.image-ref";
 const CRI_DIGEST: &str = "containerd.io/snapshot/cri.manifest-digest";
-/// How long it is remembered that a container's image has none: for the pull of all its layers.
-const NONE_LASTS: Duration = Duration::from_secs(20);
+/// How long it is remembered what was found, or that there is nothing: for the pull of all layers.
+const LASTS: Duration = Duration::from_secs(20);
 /// The most container's images that are remembered.
 const MOST_KNOWN: usize = 1024;
 
@@ -88,7 +88,7 @@ impl Finder {
         find: impl FnOnce() -> anyhow::Result<Option<Entry>>,
     ) -> anyhow::Result<Option<Entry>> {
         if let Some(known) = self.known.lock().get(word)
-            && (known.entry.is_some() || known.at.elapsed() < NONE_LASTS)
+            && known.at.elapsed() < LASTS
         {
             return Ok(known.entry.clone());
         }
@@ -171,8 +171,8 @@ fn repository_of(name: &str) -> &str {
     }
 }
 
-/// What the table has for the layer with this chain ID. An image of which it is the topmost layer comes before
-/// one of which it is another.
+/// What the table has for the layer with this chain ID. An image of which it is the topmost layer comes
+/// before one of which it is another.
 fn in_table(table: &Table, reference: &str) -> anyhow::Result<Option<Content>> {
     let mut found: Vec<Content> =
         table.entries()?.iter().rev().filter_map(|entry| in_chain(entry, reference)).collect();
@@ -191,7 +191,8 @@ fn in_chain(entry: &Entry, reference: &str) -> Option<Content> {
     })
 }
 
-/// The chain ID of each layer, from the digests of the unpacked layers: image specification 1.1, "Layer ChainID".
+/// The chain ID of each layer, from the digests of the unpacked layers: image specification 1.1, "Layer
+/// ChainID".
 fn chain_of(diff_ids: &[String]) -> Result<Vec<String>, String> {
     let mut chain: Vec<String> = Vec::new();
     for diff_id in diff_ids {

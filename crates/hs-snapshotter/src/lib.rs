@@ -1,9 +1,9 @@
 //! `headstart snapshotter`: a containerd proxy plugin, which mounts images lazily.
 //!
 //! ```text
-//! containerd ── gRPC on a unix socket ──► server ──► Snapshotter ──► Snapshots (no I/O): names, parents, kinds
-//!                                                        │  └──► a folder for each snapshot: fs, work
-//!                                                        └──► Mounts: `headstart mount`, one process an image
+//! containerd ── gRPC, unix socket ──► server ──► Snapshotter ──► Snapshots (no I/O): names, parents, kinds
+//!                                                  │  └──► a folder for each snapshot: fs, work
+//!                                                  └──► Mounts: `headstart mount`, one for each image
 //! ```
 //!
 //! - [`snapshots`], [`filter`]: which snapshots there are, and what may become of them; no I/O.

@@ -7,8 +7,8 @@
 //! ```
 //!
 //! An image of n layers has n committed snapshots. The topmost one is the whole tree of the image
-//! ([`Content::Tree`]), those below it are empty ([`Content::Below`]): their files are in the tree above. When
-//! another image has these layers too, such a snapshot gets a tree of its own.
+//! ([`Content::Tree`]), those below it are empty ([`Content::Below`]): their files are in the tree above.
+//! When another image has these layers too, such a snapshot gets a tree of its own.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -290,7 +290,7 @@ impl Snapshots {
                 Content::Below { .. } => {
                     return Err(Refusal::FailedPrecondition(
                         name.to_owned(),
-                        "is a layer of a lazily mounted image, whose files are in the tree of that image alone",
+                        "is a layer of a mounted image, and has its files in that image's tree alone",
                     ));
                 }
             }

@@ -476,7 +476,8 @@ fn a_container_does_not_notice_that_snapshotter_and_servers_are_killed() {
     // It reads the next part when it finds a file, and removes that.
     let script = format!(
         "i=0; while [ $i -lt {kills} ]; do while [ ! -e /go/$i ]; do sleep 0.02; done; \
-         busybox dd if=/data bs=1M skip=$i count=1 2>/dev/null | md5sum || exit 9; i=$((i+1)); done; md5sum /data"
+         busybox dd if=/data bs=1M skip=$i count=1 2>/dev/null | md5sum || exit 9; i=$((i+1)); \
+         done; md5sum /data"
     );
     let go = scene.folder("go");
     let mount = format!("type=bind,src={go},dst=/go,options=rbind:ro");

@@ -199,7 +199,9 @@ proptest! {
             prop_assert_eq!(snapshots.check(), Ok(()));
             let mut found: Vec<_> = snapshots
                 .all()
-                .map(|(name, found)| (name.to_owned(), found.kind, found.content.clone(), found.parent.clone()))
+                .map(|(name, found)| {
+                    (name.to_owned(), found.kind, found.content.clone(), found.parent.clone())
+                })
                 .collect();
             let mut expected: Vec<_> = model.0.iter().map(|(name, kind, content, parent)| {
                 (name.to_string(), *kind, content.clone(), parent.map(|parent| parent.to_string()))
