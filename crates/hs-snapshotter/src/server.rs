@@ -2,13 +2,13 @@
 
 use std::collections::HashMap;
 use std::ffi::OsString;
-use std::os::fd::AsFd;
+use std::os::fd::{AsFd, OwnedFd};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 use anyhow::Context;
 use hs_linux::SocketFile;
-use hs_service::notify::Manager;
+use hs_service::notify::{self, Manager};
 use hs_service::signals::Ends;
 use hyper::server::conn::http2;
 use hyper::service::service_fn;
@@ -31,6 +31,8 @@ const SERVICE: &str = "/containerd.services.snapshots.v1.Snapshots/";
 const LISTED_AT_ONCE: usize = 100;
 /// Calls that are worked on at once; others wait.
 const MOST_CALLS: usize = 64;
+/// The name of the socket that the service manager keeps.
+const KEPT: &str = "socket";
 /// Nanoseconds of a second.
 const SECOND_NS: u64 = 1_000_000_000;
 
@@ -50,12 +52,15 @@ pub struct Serve {
 /// # Errors
 /// When the folder or the socket is in use, or cannot be used.
 pub fn run(serve: Serve, quiet: bool) -> anyhow::Result<()> {
+    // By number, so before anything else is opened.
+    let kept = notify::kept([KEPT]);
     let signals = Ends::block().context("wait for signals")?;
+    let manager = Manager::of_this_process();
     let snapshotter = Arc::new(Snapshotter::open(&serve.root, serve.flags)?);
     if let Some(folder) = serve.socket.parent().filter(|folder| !folder.as_os_str().is_empty()) {
         std::fs::create_dir_all(folder).with_context(|| format!("make {}", folder.display()))?;
     }
-    let socket = SocketFile::bind(&serve.socket)?;
+    let socket = listen(&serve.socket, kept, &manager)?;
     let listener = std::os::unix::net::UnixListener::from(socket.as_fd().try_clone_to_owned()?);
     let calls: Arc<Calls> = Arc::new(move |path: &str, message: &[u8]| call(&snapshotter, path, message));
     let (failed, failure) =
@@ -66,7 +71,6 @@ pub fn run(serve: Serve, quiet: bool) -> anyhow::Result<()> {
     });
     let thread = thread.context("start a thread")?;
     let words = format!("snapshots in {}, socket {}", serve.root.display(), socket.path().display());
-    let manager = Manager::of_this_process();
     manager.ready(&words);
     if !quiet {
         hs_output::note!("{words}; Ctrl-C ends it, and mounted images stay");
@@ -83,6 +87,21 @@ pub fn run(serve: Serve, quiet: bool) -> anyhow::Result<()> {
         return Ok(());
     }
     thread.join().unwrap_or_else(|_| Err(anyhow::anyhow!("the server ended")))
+}
+
+/// Listens at `path`, on the socket that the service manager has kept if it is there: containerd, which
+/// connects again while there is no snapshotter, waits then and is not refused.
+fn listen(path: &Path, kept: Option<[OwnedFd; 1]>, manager: &Manager) -> anyhow::Result<SocketFile> {
+    if let Some([kept]) = kept
+        && let Ok(socket) = SocketFile::resume(kept)
+        && path.canonicalize().is_ok_and(|path| path == socket.path())
+    {
+        return Ok(socket);
+    }
+    let socket = SocketFile::bind(path)?;
+    manager.forget(KEPT);
+    manager.keep(KEPT, socket.as_fd());
+    Ok(socket)
 }
 
 fn accept(listener: std::os::unix::net::UnixListener, calls: Arc<Calls>) -> anyhow::Result<()> {

@@ -1,6 +1,7 @@
 //! Containers of a real containerd that start from lazily mounted images: Debian's containerd, runc, ctr.
 
 use std::fs;
+use std::io::{BufRead, BufReader, Read};
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
 use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
@@ -289,9 +290,17 @@ fn a_container_starts_from_a_mounted_image_whose_layers_are_not_fetched() {
     assert_eq!(containers.run(&image, "two", &["sh", "-c", script]).ok().stdout, "changed\n");
     // A snapshotter that was killed finds its snapshots and mounts again.
     containers.kill_snapshotter();
-    let ran = containers.run(&image, "three", &["cat", "/etc/motd", "/new"]);
+    let mut ran = None;
+    wait_until("containerd has connected again", || {
+        let tried = containers.run(&image, "three", &["cat", "/etc/motd", "/new"]);
+        let is_refused = tried.stderr.contains("unavailable");
+        ran = Some(tried);
+        !is_refused
+    });
+    let ran = ran.expect("it was tried");
     assert!(ran.stdout.contains("second layer") && ran.code == Some(1), "{ran:?}");
     assert_eq!(containers.mounted().len(), 1);
+    drop(registry);
     containers.end(&[&image]);
 }
 
@@ -315,6 +324,7 @@ fn other_images_are_unpacked_as_by_overlayfs() {
     assert_eq!(listed.matches("Committed").count(), 2, "{listed}");
     let usage = containers.ctr(&["snapshots", "--snapshotter", "headstart", "usage"]).stdout;
     assert!(usage.contains("KiB"), "{usage}");
+    drop(registry);
     containers.end(&[&image]);
 }
 
@@ -338,8 +348,8 @@ fn what_refers_to_a_containers_image_is_mounted_without_being_added() {
     assert_eq!(containers.mounted().len(), 1, "{}", containers.log());
     let ran = containers.run(&image, "one", &["cat", "/etc/motd"]).ok();
     assert_eq!(ran.stdout, "hello from the second layer\n");
-    containers.end(&[&image]);
     drop(registry);
+    containers.end(&[&image]);
 }
 
 /// An annotation of a layer leads to an image: one of this layer's image is mounted, another is not.
@@ -388,6 +398,7 @@ fn an_annotation_leads_to_an_image_of_these_layers_alone() {
         assert_eq!(containers.with_key("Remove", key).code, OK, "{key}");
     }
     wait_until("the image is unmounted", || containers.mounted().is_empty());
+    drop(registry);
     containers.end(&[]);
 }
 
@@ -418,6 +429,7 @@ fn a_layer_of_a_mounted_image_is_built_for_another_image() {
     let ran = containers.run(&image, "one", &["cat", "/etc/motd"]).ok();
     assert_eq!(ran.stdout, "hello from the second layer\n");
     assert_eq!(containers.mounted().len(), 2, "the image, and the layer that both have");
+    drop(registry);
     containers.end(&[&other, &image]);
     assert_eq!(fs::read_dir(scene.path("root/built")).expect("a folder").count(), 0);
 }
@@ -442,6 +454,7 @@ fn an_image_that_cannot_be_mounted_is_unpacked() {
         "hello from the second layer\n"
     );
     assert_eq!(fs::read_dir(scene.path("root/images")).expect("a folder").count(), 0);
+    drop(registry);
     containers.end(&[&image]);
 }
 
@@ -475,7 +488,7 @@ fn a_container_does_not_notice_that_snapshotter_and_servers_are_killed() {
     assert_eq!(containers.pull(&image).code, OK, "{}", containers.log());
     // It reads the next part when it finds a file, and removes that.
     let script = format!(
-        "i=0; while [ $i -lt {kills} ]; do while [ ! -e /go/$i ]; do sleep 0.02; done; \
+        "echo started; i=0; while [ $i -lt {kills} ]; do while [ ! -e /go/$i ]; do sleep 0.02; done; \
          busybox dd if=/data bs=1M skip=$i count=1 2>/dev/null | md5sum || exit 9; i=$((i+1)); \
          done; md5sum /data"
     );
@@ -494,8 +507,12 @@ fn a_container_does_not_notice_that_snapshotter_and_servers_are_killed() {
         "--mount",
     ]);
     command.args([&mount, &image, "one", "sh", "-c", &script]);
-    command.stdin(Stdio::null()).stdout(Stdio::piped()).stderr(Stdio::piped());
-    let container = command.spawn().expect("ctr starts");
+    command.stdin(Stdio::null()).stdout(Stdio::piped());
+    let mut container = command.spawn().expect("ctr starts");
+    let mut stdout = BufReader::new(container.stdout.take().expect("piped"));
+    let mut printed = String::new();
+    stdout.read_line(&mut printed).expect("a line");
+    assert_eq!(printed, "started\n");
     let mut servers_killed = 0;
     for kill in 0..kills {
         // None is there while a supervisor waits before it starts the next one.
@@ -505,14 +522,17 @@ fn a_container_does_not_notice_that_snapshotter_and_servers_are_killed() {
     }
     wait_until("another server is killed", || kill_server(&scene));
     assert!(servers_killed >= 2, "{servers_killed}");
-    let ran = Ran::from(container.wait_with_output().expect("it ends")).ok();
+    stdout.read_to_string(&mut printed).expect("read");
+    assert!(container.wait().expect("it ends").success(), "{printed}");
     let mut data = vec![0; data_bytes];
     Prng::new(81).fill(&mut data);
     fs::write(scene.path("data"), data).expect("written");
     let expected = tool("md5sum", &[&scene.arg("data")]).stdout;
-    let last = ran.stdout.lines().last().expect("a sum");
-    assert_eq!(last.split(' ').next(), expected.split(' ').next(), "{ran:?}");
-    assert_eq!(ran.stdout.lines().count(), kills + 1);
+    let last = printed.lines().last().expect("a sum");
+    assert_eq!(last.split(' ').next(), expected.split(' ').next(), "{printed}");
+    assert_eq!(printed.lines().count(), kills + 2);
+    wait_until("containerd has connected again", || containers.tried(&["c", "rm", "one"]).code == Some(0));
+    drop(registry);
     containers.end(&[&image]);
 }
 
