@@ -17,6 +17,7 @@ pub(crate) const LONG: &[Step] = &[
     ("kills", |root| cli(root, "kills::", "KILLS", "100")),
     ("layout-kills", |root| filtered(root, "hs-relocate", "kills_leave", &[("KILLS", "100")])),
     ("power-cuts", |root| cli(root, "relocates::power_cuts", "POWER_CUTS", "100")),
+    ("containerd", |root| cli(root, "containerd::a_container_does_not_notice", "KILLS", "150")),
     ("damage", |root| filtered(root, "hs-disk", "damage::", &[("EVERY_BYTE", "1")])),
     ("mutants", |root| mutants::check(root)),
     ("packages", packages),

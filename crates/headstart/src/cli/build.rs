@@ -74,6 +74,9 @@ pub(crate) struct Build {
     /// The platform of a container's image, as OS/ARCHITECTURE[/VARIANT]. Default: this machine's.
     #[arg(long, value_name = "PLATFORM", hide_short_help = true)]
     pub platform: Option<Platform>,
+    /// Only the lowest N layers of a container's image.
+    #[arg(long, value_name = "N", hide_short_help = true)]
+    pub layers: Option<usize>,
     /// The most bytes that an archive may have when it is unpacked: a small file may unpack to without end.
     #[arg(long, value_name = "SIZE", default_value = "256G", hide_short_help = true)]
     pub unpack_limit: ByteSize,

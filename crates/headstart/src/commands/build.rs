@@ -75,6 +75,7 @@ pub(crate) fn run(args: &Build, quiet: bool) -> anyhow::Result<()> {
         follow_backing: args.follow_backing,
         tree,
         platform: args.platform.clone(),
+        layers: args.layers,
         keep_in: Some(folder_of(&args.output)),
         unpack_limit_bytes: args.unpack_limit.0,
         ..SourceOptions::default()

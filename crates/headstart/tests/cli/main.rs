@@ -13,6 +13,8 @@ mod channels;
 mod clouds;
 mod confined;
 mod contained;
+mod containerd;
+mod containers;
 mod deaths;
 mod demo;
 mod disks;
@@ -22,6 +24,7 @@ mod filling;
 #[path = "../../../hs-fill/tests/support/filling.rs"]
 mod filling_folder;
 mod formats;
+mod grpc_client;
 mod guest_network;
 mod guest_read_ahead;
 mod hostile_ext4;

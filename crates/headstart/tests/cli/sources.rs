@@ -11,7 +11,7 @@ use crate::scene::{Ran, START, Scene, has_tools, headstart, machine_has, run, to
 use crate::web::{NGINX, Nginx};
 
 /// A root with busybox, and a user beside root.
-fn root(scene: &Scene) -> String {
+pub(crate) fn root(scene: &Scene) -> String {
     for name in ["bin", "etc", "srv/web"] {
         fs::create_dir_all(scene.path("root").join(name)).expect("a folder");
     }
@@ -146,7 +146,7 @@ fn blob(layout: &Path, media_type: &str, path: &Path) -> Value {
 }
 
 /// A layout of the root in one layer; gives the descriptor of its manifest.
-fn layout(scene: &Scene, config: &Value) -> (String, Value) {
+pub(crate) fn layout(scene: &Scene, config: &Value) -> (String, Value) {
     let folder = scene.path("layout");
     fs::create_dir_all(folder.join("blobs/sha256")).expect("folders");
     let layer = tar(scene, "layer.tar");
