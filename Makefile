@@ -25,7 +25,7 @@ UNITDIR ?= $(PREFIX)/lib/systemd/system
 LIBDIR ?= /usr/lib
 INITRAMFSDIR ?= /usr/share/initramfs-tools
 DRACUTDIR ?= /usr/lib/dracut/modules.d
-UNITS = headstart@.service headstart-serve@.service headstart-accelerate.service
+UNITS = headstart@.service headstart-serve@.service headstart-accelerate.service headstart-snapshotter.service
 EXAMPLES = mount.conf.example serve.conf.example
 SBINDIR ?= /sbin
 # The report page, and what it is built from.

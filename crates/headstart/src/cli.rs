@@ -8,6 +8,7 @@ mod build;
 pub(crate) mod cache;
 mod codec;
 pub(crate) mod contain;
+mod containers;
 mod demo;
 pub(crate) mod disk_cache;
 mod emulation;
@@ -32,12 +33,14 @@ mod prefetch;
 mod prefetch_rate;
 mod push;
 mod qemu;
+pub(crate) mod relocate;
 mod report;
 mod resume;
 mod seconds;
 mod serve;
 mod serving;
 pub(crate) mod signing;
+pub(crate) mod snapshotter;
 mod start;
 mod tls;
 mod top;
@@ -49,6 +52,7 @@ use clap::{Args, Parser, Subcommand};
 
 pub(crate) use self::boot::Boot;
 pub(crate) use self::build::{Build, Import, TakenAs};
+pub(crate) use self::containers::{Bundle, Convert};
 pub(crate) use self::demo::{Demo, Story};
 pub(crate) use self::emulation::MediumParser;
 pub(crate) use self::export::{DiskFormat, Export};
@@ -156,6 +160,23 @@ pub(crate) enum Command {
     /// a registry without TLS. Logins are those of docker and podman; for s3, gs and az those of the
     /// environment (AWS_…, GOOGLE_…, AZURE_…) and ~/.aws.
     Push(Push),
+    /// Let containerd start containers from lazily mounted images.
+    ///
+    /// A proxy plugin of containerd (its snapshots v1). An image that has a headstart image is mounted, and
+    /// none of its layers is fetched; any other image is unpacked as by containerd's own overlayfs
+    /// snapshotter. docs/CONTAINERD.md has the configuration.
+    Snapshotter(snapshotter::Snapshotter),
+    /// Make an image of a container's image, which lies beside it in its registry.
+    ///
+    /// The image refers to the original manifest, which stays as it is, with its signatures. run, mount, boot,
+    /// profile and bundle take the original's name then, and read from this image what they need. Recorded
+    /// starts that `headstart push PROFILE REF` has sent there become its hot region.
+    Convert(Convert),
+    /// Make a bundle for runc and other OCI runtimes, whose root comes from an image when it is read.
+    ///
+    /// DIR gets config.json, made of the command that the image says, and rootfs, a mount of the image's root.
+    /// What is written there is kept until --remove. The network of the container is its own, and empty.
+    Bundle(Bundle),
     /// Create a key pair for signing.
     Keygen(signing::Keygen),
     /// Sign an image, or publish it to a channel.

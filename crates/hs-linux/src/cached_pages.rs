@@ -49,7 +49,8 @@ impl MappedPage {
         let offset = page.checked_mul(PAGE_BYTES).ok_or(io::ErrorKind::InvalidInput)?;
         let (protection, kind) = (ProtFlags::READ, MapFlags::SHARED);
         // SAFETY: a new mapping at an address that the kernel chooses.
-        let address = unsafe { mmap(null_mut(), PAGE_BYTES as usize, protection, kind, file.as_fd(), offset)? };
+        let address =
+            unsafe { mmap(null_mut(), PAGE_BYTES as usize, protection, kind, file.as_fd(), offset)? };
         Ok(Self(address))
     }
 

@@ -82,9 +82,8 @@ pub fn open_by_handle(mount: impl AsFd, handle: &FileHandle) -> io::Result<Owned
     // O_NONBLOCK, because it may be a FIFO.
     let flags = libc::O_RDONLY | libc::O_CLOEXEC | libc::O_NONBLOCK | libc::O_NOCTTY;
     // SAFETY: the handle is a whole `struct file_handle` with the bytes that it announces, alive for the call.
-    let fd = unsafe {
-        libc::syscall(libc::SYS_open_by_handle_at, mount.as_fd().as_raw_fd(), &raw mut raw, flags)
-    };
+    let fd =
+        unsafe { libc::syscall(libc::SYS_open_by_handle_at, mount.as_fd().as_raw_fd(), &raw mut raw, flags) };
     if fd < 0 {
         return Err(last_error());
     }

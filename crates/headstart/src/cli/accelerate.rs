@@ -54,6 +54,11 @@ pub(crate) enum AccelerateAction {
         #[arg(required = true, last = true, value_name = "COMMAND")]
         command: Vec<OsString>,
     },
+    /// Lay the recorded blocks one behind the other on a mounted ext4, while it is in use.
+    ///
+    /// Contents and times of files do not change. It does nothing where nothing is gained. A signal ends it
+    /// behind the run that is moving. docs/RELOCATE.md says what moves, and what it needs.
+    Now(super::relocate::Relocate),
     /// Ask for the recorded pages now, and wait until they are in the page cache.
     Warm {
         /// Where the file system is mounted.

@@ -9,12 +9,15 @@ pub(super) const TEMPLATE: &str = "{before-help}{about-with-newline}\n{usage-hea
 
 /// Each command is in one group, but `help`, which the line of --help names; a test says so.
 const GROUPS: &[(&str, &[&str])] = &[
-    ("Make images", &["build", "profile", "optimize", "import", "export", "iso", "inspect", "verify"]),
+    (
+        "Make images",
+        &["build", "profile", "optimize", "import", "export", "iso", "convert", "inspect", "verify"],
+    ),
     (
         "Start from images, or what is installed",
-        &["run", "boot", "resume", "mount", "attach", "fill", "detach", "overlay", "accelerate"],
+        &["run", "boot", "resume", "mount", "bundle", "attach", "fill", "detach", "overlay", "accelerate"],
     ),
-    ("Serve and publish", &["serve", "push", "keygen", "sign"]),
+    ("Serve and publish", &["serve", "snapshotter", "push", "keygen", "sign"]),
     ("Observe", &["report", "status", "top", "cache"]),
     ("Try, measure, get help", &["doctor", "demo", "lab", "completions"]),
 ];

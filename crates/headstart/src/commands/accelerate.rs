@@ -47,6 +47,7 @@ pub(crate) fn run(args: &Accelerate, quiet: bool) -> anyhow::Result<i32> {
         AccelerateAction::Record { root, list, command } => {
             return record(root, list.as_deref(), command, args.json, quiet);
         }
+        AccelerateAction::Now(flags) => return super::relocate::run(flags, args.json, quiet),
         AccelerateAction::Warm { root, list } => warm(root, list.as_deref(), args.json, quiet)?,
     }
     Ok(0)
@@ -101,7 +102,7 @@ fn tool(program: &str, arguments: &[&str]) -> anyhow::Result<()> {
     Ok(())
 }
 
-fn list_of(root: &Root, named: Option<&Path>) -> KeptList {
+pub(super) fn list_of(root: &Root, named: Option<&Path>) -> KeptList {
     named.map_or_else(|| KeptList::of(root), |path| KeptList { path: path.to_owned() })
 }
 

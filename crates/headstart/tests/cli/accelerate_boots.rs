@@ -71,10 +71,12 @@ fn a_debian_records_its_boot_and_reads_ahead_at_the_next() {
 
     // The initramfs has begun, so the service of systemd had nothing to do.
     let mut machine = boot(&scene);
-    let asked = machine.ran("journalctl -b -o cat -u headstart-accelerate; headstart accelerate status --json");
+    let asked =
+        machine.ran("journalctl -b -o cat -u headstart-accelerate; headstart accelerate status --json");
     assert!(asked.contains("\"running\": true"), "{asked}");
     machine.ran("headstart accelerate off; echo ended");
-    let off = machine.ran("ls -A /var/lib/headstart; ls /sys/kernel/tracing/instances; headstart accelerate status");
+    let off = machine
+        .ran("ls -A /var/lib/headstart; ls /sys/kernel/tracing/instances; headstart accelerate status");
     assert!(off.contains("accelerate: off") && !off.contains("headstart-"), "{off}");
     shut_down(machine);
     scene.wait_until_clean();
