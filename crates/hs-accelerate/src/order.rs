@@ -8,7 +8,7 @@ use crate::list::{ListedRun, PageList};
 pub const MAX_REQUEST_PAGES: u32 = 64;
 /// The same where requests are served one by one: a program's read waits for it.
 const SHORT_REQUEST_PAGES: u32 = 32;
-/// Where heads move, so many pages (64 MiB) are sorted by place at a time. The rest of the start must not wait
+/// Where heads move, so many pages (64 MiB) are sorted by place at a time. What comes later must not wait
 /// until the whole disk was crossed.
 const SORTED_PAGES: u64 = 16 << 10;
 
@@ -30,8 +30,8 @@ pub struct PageRequest {
 
 /// The requests for a list, in order, for at most `budget_pages` pages.
 ///
-/// Where heads move they go by place, metadata first: opening a file whose inode was not read yet is a seek of
-/// its own. Elsewhere they go by time, and metadata comes earlier by itself.
+/// Where heads move they go by place, metadata first: opening a file whose inode was not read yet is a seek
+/// of its own. Elsewhere they go by time, and metadata comes earlier by itself.
 #[must_use]
 pub fn requests(list: &PageList, kind: DeviceKind, budget_pages: u64) -> Vec<PageRequest> {
     let mut left = budget_pages;
@@ -65,8 +65,8 @@ fn sort_by_place(runs: &mut [ListedRun]) {
     }
 }
 
-/// Joins runs whose gap in the file is as small as that on the device: to read it costs less than to go on behind
-/// it when the disk has turned past.
+/// Joins runs whose gap in the file is as small as that on the device: to read it costs less than to go on
+/// behind it when the disk has turned past.
 fn without_gaps(runs: &[ListedRun]) -> Vec<ListedRun> {
     let mut joined: Vec<ListedRun> = Vec::with_capacity(runs.len());
     for run in runs {

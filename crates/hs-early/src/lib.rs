@@ -1,5 +1,5 @@
-//! Starts of systems that are installed already: which pages of the mounted file system they need is recorded,
-//! and at the next start these are asked for early. The disk stays as it is.
+//! Starts of systems that are installed already: which pages of the mounted file system they need is
+//! recorded, and at the next start these are asked for early. The disk stays as it is.
 //!
 //! - [`Root`]: the mounted file system, and what makes it the one that a list is of.
 //! - [`KeptList`]: the list in a file, believed only when root alone can have written it.

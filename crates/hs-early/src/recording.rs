@@ -69,7 +69,7 @@ impl Recording {
         Ok(())
     }
 
-    /// The file with this inode; nothing when it is gone, is written to by the start, or is none that is read.
+    /// The file with this inode; nothing when it is gone, is written to by the start, or is not read.
     fn examine(&self, root: &Root, inode: u64) -> Option<(OwnedFd, ListedFile)> {
         let file = root.open_inode(inode).ok()?;
         let found = rustix::fs::fstat(&file).ok()?;

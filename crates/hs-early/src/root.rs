@@ -48,8 +48,8 @@ impl Root {
     /// Opens the file system that is mounted at `path`.
     ///
     /// # Errors
-    /// [`EarlyError::NotMounted`], and [`EarlyError::FileSystem`] for one that cannot be helped: an overlay, a
-    /// file system in memory or of another machine.
+    /// [`EarlyError::NotMounted`], and [`EarlyError::FileSystem`] for one that cannot be helped: an overlay,
+    /// a file system in memory or of another machine.
     pub fn open(path: &Path) -> Result<Self, EarlyError> {
         let path = path.canonicalize().map_err(EarlyError::io("look at", path))?;
         let entry =

@@ -1,4 +1,4 @@
-//! Whether the starts of this system are accelerated, and by whom just now.
+//! Whether the starts of this system are accelerated, and whether a process does it just now.
 
 use std::fs;
 use std::io;
@@ -52,8 +52,8 @@ impl Switch {
         )
     }
 
-    /// Switches it off and removes everything that was kept. What records just now ends within a second or two
-    /// and keeps nothing.
+    /// Switches it off and removes everything that was kept. What records just now ends within a second or
+    /// two and keeps nothing.
     ///
     /// # Errors
     /// Those of removing.

@@ -133,8 +133,8 @@ impl Warming {
         }
     }
 
-    /// Pages that were asked for and should have been used `grace_ms` ago, when `now_ms` have passed since the
-    /// beginning of the start.
+    /// Pages that were asked for and should have been used `grace_ms` ago, when `now_ms` have passed since
+    /// the beginning of the start.
     pub(crate) fn due(&self, now_ms: u64, grace_ms: u64) -> Vec<(Object, u64)> {
         let asked = self.asked.lock();
         let due = asked.iter().filter(|request| u64::from(request.at_ms) + grace_ms < now_ms);

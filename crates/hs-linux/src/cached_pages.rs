@@ -30,8 +30,8 @@ pub fn count_cached(file: &File) -> io::Result<u64> {
     if result == 0 { Ok(counts[0]) } else { Err(io::Error::last_os_error()) }
 }
 
-/// Asks for exactly these pages of a file or block device, and does not wait for them. The kernel cuts what is
-/// longer than the device's largest request.
+/// Asks for exactly these pages of a file or block device, and does not wait for them. The kernel cuts what
+/// is longer than the device's largest request.
 ///
 /// # Errors
 /// The kernel's.

@@ -21,7 +21,7 @@ const BTRFS_IOC_FS_INFO: libc::c_ulong = 0x8400_941f;
 /// The inode number of a subvolume's root (`BTRFS_FIRST_FREE_OBJECTID`).
 const BTRFS_SUBVOLUME_ROOT: u64 = 256;
 
-/// What the kernel calls a file, also after a restart. A file that takes the inode of another has another one.
+/// What the kernel calls a file, also after a restart. A file that takes another's inode has another one.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct FileHandle {
     /// Its type, which belongs to the file system.
@@ -81,7 +81,7 @@ pub fn open_by_handle(mount: impl AsFd, handle: &FileHandle) -> io::Result<Owned
     raw.handle[..handle.bytes.len()].copy_from_slice(&handle.bytes);
     // O_NONBLOCK, because it may be a FIFO.
     let flags = libc::O_RDONLY | libc::O_CLOEXEC | libc::O_NONBLOCK | libc::O_NOCTTY;
-    // SAFETY: the handle is a whole `struct file_handle` with the bytes that it announces, alive for the call.
+    // SAFETY: the handle is a whole `struct file_handle` with its bytes, alive for the call.
     let fd =
         unsafe { libc::syscall(libc::SYS_open_by_handle_at, mount.as_fd().as_raw_fd(), &raw mut raw, flags) };
     if fd < 0 {

@@ -5,9 +5,9 @@
 //! Documentation/admin-guide/mm/pagemap.rst): a page that was read carries `referenced` or `active`, one that
 //! is part of a program's memory `mmap`. Pages that read-ahead alone brought carry none of them.
 //!
-//! Unlike the [`Observer`](super::Observer), which says exactly which pages were used when, this needs no event
-//! of Linux 6.12, nor an event for each read: it costs some 0.2 µs for a page that is read from the disk, and
-//! nothing for others. Of a mapped file, up to 16 cached pages around a fault count as used.
+//! Unlike the [`Observer`](super::Observer), which says exactly which pages were used when, this needs no
+//! event of Linux 6.12, nor an event for each read: it costs some 0.2 µs for a page that is read from the
+//! disk, and nothing for others. Of a mapped file, up to 16 cached pages around a fault count as used.
 
 use std::collections::HashMap;
 use std::fs::File;
@@ -150,7 +150,7 @@ impl PageIns {
     /// Those of reading `/proc/kpageflags`.
     pub fn usage(&self, pages: impl Iterator<Item = (Object, u64)>) -> io::Result<(u64, u64)> {
         settle_marks();
-        let kept: Vec<Kept> = {
+        let kept: Vec<Arrived> = {
             let known = self.lock();
             pages.filter_map(|key| known.kept.get(&key).copied()).collect()
         };
@@ -161,7 +161,7 @@ impl PageIns {
         Ok((kept.len() as u64, used))
     }
 
-    fn is_marked(&self, page: Kept) -> io::Result<bool> {
+    fn is_marked(&self, page: Arrived) -> io::Result<bool> {
         // Marks of several pages in one piece are at its head, where old kernels show them.
         let mut marks = self.flags_of(page.frame)? & (REFERENCED | ACTIVE | MMAP);
         if marks == 0 && page.offset > 0 {
@@ -195,14 +195,14 @@ fn settle_marks() {
 #[derive(Debug)]
 struct Pages {
     began: Nanos,
-    kept: HashMap<(Object, u64), Kept>,
+    kept: HashMap<(Object, u64), Arrived>,
     others: u64,
     lost: u64,
     leaves_out_others: bool,
 }
 
 #[derive(Clone, Copy, Debug)]
-struct Kept {
+struct Arrived {
     at: Nanos,
     /// The page frame of the first page of the piece that it came with.
     frame: u64,
@@ -290,7 +290,7 @@ impl Sink for Arrivals {
             if !event.came {
                 pages.kept.entry(key).and_modify(|page| page.is_cached = false);
             } else if pages.kept.len() < MAX_PAGES || pages.kept.contains_key(&key) {
-                let new = Kept { at, frame: event.frame, offset, is_own, is_cached: true };
+                let new = Arrived { at, frame: event.frame, offset, is_own, is_cached: true };
                 // The first coming counts, and the last place.
                 let page = pages.kept.entry(key).or_insert(new);
                 (page.frame, page.offset, page.is_cached) = (event.frame, offset, true);
