@@ -56,12 +56,9 @@ impl PageList {
     #[must_use]
     pub fn encode(&self) -> Vec<u8> {
         let mut body = self.identity.uuid.to_vec();
-        for number in [
-            self.identity.subvolume,
-            u64::from(self.starts),
-            self.files.len() as u64,
-            self.runs.len() as u64,
-        ] {
+        for number in
+            [self.identity.subvolume, u64::from(self.starts), self.files.len() as u64, self.runs.len() as u64]
+        {
             varint::put(&mut body, number);
         }
         for file in &self.files {

@@ -73,7 +73,8 @@ fn without_gaps(runs: &[ListedRun]) -> Vec<ListedRun> {
         let last = joined.last_mut().filter(|last| {
             let end = last.page + u64::from(last.pages);
             let gap = run.page.checked_sub(end);
-            let follows = last.place != 0 && run.place.wrapping_sub(last.place) == run.page.wrapping_sub(last.page);
+            let follows =
+                last.place != 0 && run.place.wrapping_sub(last.place) == run.page.wrapping_sub(last.page);
             last.file == run.file && follows && gap.is_some_and(|gap| gap <= GAP_PAGES)
         });
         match last {
@@ -128,7 +129,10 @@ mod tests {
         let by_place = [(None, 50, 1), (None, 700, 1), (Some(1), 5, 64), (Some(1), 69, 36), (Some(0), 0, 1)];
         assert_eq!(places(&list, DeviceKind::Moves, u64::MAX), by_place);
         let one_by_one = places(&list, DeviceKind::OneByOne, u64::MAX);
-        assert_eq!(one_by_one[2..6], [(Some(1), 5, 32), (Some(1), 37, 32), (Some(1), 69, 32), (Some(1), 101, 4)]);
+        assert_eq!(
+            one_by_one[2..6],
+            [(Some(1), 5, 32), (Some(1), 37, 32), (Some(1), 69, 32), (Some(1), 101, 4)]
+        );
         // What does not fit is left out, and what comes behind it may.
         assert_eq!(places(&list, DeviceKind::Overlaps, 3), [(Some(0), 0, 1), (None, 700, 1), (None, 50, 1)]);
     }

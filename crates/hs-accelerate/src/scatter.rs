@@ -83,7 +83,8 @@ mod tests {
 
     #[test]
     fn pieces_are_counted_and_runs_named() {
-        let run = |file, page, pages, place, at_ms| ListedRun { file, page, pages, place, at_ms, unused_starts: 0 };
+        let run =
+            |file, page, pages, place, at_ms| ListedRun { file, page, pages, place, at_ms, unused_starts: 0 };
         let identity = FileIdentity { kind: 1, handle: vec![1] };
         let list = PageList {
             files: vec![ListedFile { identity, inode: 12, path: "/bin/a".to_owned() }],

@@ -101,7 +101,10 @@ impl Medium {
             ("none", "the real medium, whatever it is"),
             (CD, "CD-ROM drive, 24× at the rim, constant angular velocity; the disc is full"),
             (HDD, "hard disk of 2005, 7200 turns a minute"),
-            (CLOUD_VOLUME, "cloud disk made from a snapshot: first touch of 512 KiB 20 ms, 300 of them a second"),
+            (
+                CLOUD_VOLUME,
+                "cloud disk made from a snapshot: first touch of 512 KiB 20 ms, 300 of them a second",
+            ),
             ("flat-10ms-25mbs", "a latency and a rate; latencies overlap"),
             ("flat-10ms-25mbs-serial", "the same, one request at a time"),
         ];

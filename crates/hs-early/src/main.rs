@@ -51,11 +51,8 @@ fn main() -> ExitCode {
 }
 
 fn run() -> Result<BootEnd, EarlyError> {
-    let ends = Ends::block().map_err(|source| EarlyError::Io {
-        action: "block",
-        path: "signals".into(),
-        source,
-    })?;
+    let ends =
+        Ends::block().map_err(|source| EarlyError::Io { action: "block", path: "signals".into(), source })?;
     let second = Timespec { tv_sec: 1, tv_nsec: 0 };
     hs_early::boot(|| {
         let mut events = [PollFd::new(&ends, PollFlags::IN)];

@@ -17,9 +17,7 @@ pub(crate) fn measure(list: &PageList, pages: &Pages<'_>) -> DeviceKind {
         .runs
         .iter()
         .filter(|run| run.place != 0)
-        .map(|run| {
-            (run.place, PageRequest { file: run.file, page: run.page, pages: 1, at_ms: run.at_ms })
-        })
+        .map(|run| (run.place, PageRequest { file: run.file, page: run.page, pages: 1, at_ms: run.at_ms }))
         .collect();
     places.sort_unstable_by_key(|(place, _)| *place);
     // Metadata needs no file to be opened.

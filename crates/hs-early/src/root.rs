@@ -61,8 +61,7 @@ impl Root {
             other => return Err(EarlyError::FileSystem { path, what: other.to_owned() }),
         };
         let flags = OFlags::RDONLY | OFlags::DIRECTORY | OFlags::CLOEXEC;
-        let folder =
-            rustix::fs::open(&path, flags, Mode::empty()).map_err(EarlyError::io("open", &path))?;
+        let folder = rustix::fs::open(&path, flags, Mode::empty()).map_err(EarlyError::io("open", &path))?;
         let file_system = (entry.major, entry.minor);
         let (identity, device) = match kind {
             RootKind::Btrfs => (btrfs_identity(&folder).map_err(EarlyError::io("examine", &path))?, None),

@@ -46,7 +46,10 @@ impl Switch {
     /// # Errors
     /// Those of writing the marker.
     pub fn on(&self) -> Result<(), EarlyError> {
-        write_private(&self.marker(), b"The starts of this system are accelerated: headstart accelerate status\n")
+        write_private(
+            &self.marker(),
+            b"The starts of this system are accelerated: headstart accelerate status\n",
+        )
     }
 
     /// Switches it off and removes everything that was kept. What records just now ends within a second or two

@@ -234,7 +234,8 @@ impl<'a> Pages<'a> {
 
     /// Whether the first page of a request is in the page cache.
     pub(crate) fn is_cached(&self, request: &PageRequest) -> bool {
-        self.with(request, |file, _| hs_linux::is_cached(file, request.page)).is_some_and(|is| is.unwrap_or(true))
+        self.with(request, |file, _| hs_linux::is_cached(file, request.page))
+            .is_some_and(|is| is.unwrap_or(true))
     }
 
     /// Asks for the pages of a request and waits until they are there: how many. A file that has become

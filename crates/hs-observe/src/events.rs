@@ -167,7 +167,11 @@ impl Enabled<'_> {
     }
 }
 
-pub(super) fn enable<'a>(instance: &Instance, name: &'a str, filter: &str) -> Result<Enabled<'a>, NotObserved> {
+pub(super) fn enable<'a>(
+    instance: &Instance,
+    name: &'a str,
+    filter: &str,
+) -> Result<Enabled<'a>, NotObserved> {
     if !instance.has_event(name) {
         return Err(NotObserved::new(format!(
             "this kernel has no event {name} (Linux 6.12 brought the last one)"

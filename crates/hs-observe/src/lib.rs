@@ -71,7 +71,7 @@ use rustix::event::Timespec;
 
 pub use account::{Prefetched, Usage, account};
 pub use block_trace::BlockTrace;
-pub use page_ins::{PageIn, PageIns, PageInTargets};
+pub use page_ins::{PageIn, PageInTargets, PageIns};
 pub use usage::{Observation, ObservedUsage};
 
 use device_pages::DevicePages;

@@ -275,7 +275,8 @@ impl Sink for Arrivals {
 
     fn take(&mut self, event: Arrival) {
         let is_own = event.came && self.is_own(event.thread);
-        let object = if self.device == Some(event.inode) { Object::Device } else { Object::Inode(event.inode) };
+        let object =
+            if self.device == Some(event.inode) { Object::Device } else { Object::Inode(event.inode) };
         let mut pages = self.pages.lock().unwrap_or_else(PoisonError::into_inner);
         if event.came && !is_own {
             pages.others += u64::from(event.count);
