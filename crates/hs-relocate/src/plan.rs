@@ -1,11 +1,15 @@
 //! From recorded runs to moves, and from moves to places in reserved space. No I/O.
 
-use hs_units::BLOCK_BYTES;
+use hs_trace::BlockSet;
+use hs_units::{BLOCK_BYTES, BlockRange, Lba};
 
 use crate::choose::choose;
 use crate::layout::{FileLayout, PageRun, Piece};
 use crate::scatter::Scatter;
 
+/// The kernel's usual read-ahead, 128 KiB: it reads so much around a page that is mapped, and from one that is
+/// read on.
+const READ_AHEAD_PAGES: u64 = 32;
 /// Behind every device: the place of a layout that is only thought of.
 const THOUGHT_OF: u64 = 1 << 60;
 
@@ -25,6 +29,26 @@ pub struct Wanted {
     pub file: usize,
     /// Its pages.
     pub pages: PageRun,
+}
+
+/// What a kernel reads from the disk where `wanted` are the first accesses of a start: each with the window of
+/// 128 KiB around it, and each page once.
+#[must_use]
+pub fn with_read_ahead(files: &[PlannedFile], wanted: &[Wanted]) -> Vec<Wanted> {
+    let mut seen: Vec<BlockSet> = files.iter().map(|_| BlockSet::new()).collect();
+    let mut read = Vec::with_capacity(wanted.len());
+    for run in wanted {
+        let last = files[run.file].layout.pieces().last();
+        let file_end = last.map_or(0, |piece| piece.pages.end());
+        let first = run.pages.first / READ_AHEAD_PAGES * READ_AHEAD_PAGES;
+        let end = run.pages.end().min(file_end).next_multiple_of(READ_AHEAD_PAGES).min(file_end);
+        // The set is one of numbers; here they are pages.
+        let pages = BlockRange::new(Lba(first), end.saturating_sub(first));
+        seen[run.file].insert(pages, |new| {
+            read.push(Wanted { file: run.file, pages: PageRun { first: new.start.0, pages: new.count } });
+        });
+    }
+    read
 }
 
 /// What moves, in order of first access.

@@ -17,7 +17,7 @@ use serde::Serialize;
 use crate::RelocateError;
 use crate::layout::PageRun;
 use crate::listed::{LeftBecause, List};
-use crate::plan::{self, Placed, Plan, PlannedFile};
+use crate::plan::{self, Placed, Plan, PlannedFile, Wanted};
 use crate::scatter::Scatter;
 use crate::space::Space;
 use crate::volume::Volume;
@@ -126,9 +126,10 @@ pub fn relocate(
     volume.sync()?;
     let mut list = List::new(wanted);
     let files = list.look(&volume);
-    let plan = Plan::new(&files, &list.wanted);
-    let before = scatter(&files, &list);
-    let at_best = plan.at_best(&files, &list.wanted);
+    let read = plan::with_read_ahead(&files, &list.wanted);
+    let plan = Plan::new(&files, &read);
+    let before = scatter(&files, &read);
+    let at_best = plan.at_best(&files, &read);
     list.leave(&plan.would_fragment, LeftBecause::WouldFragment);
     let mut report = Report::new(&list, &files, before);
     if !before.pays(&at_best) {
@@ -141,7 +142,7 @@ pub fn relocate(
     }
     let after = |space: &_| {
         let placed = plan.place(&files, space).0;
-        plan::scatter(&plan::layouts_after(&files, &placed), &list.wanted)
+        plan::scatter(&plan::layouts_after(&files, &placed), &read)
     };
     let space = Space::reserve(&volume, plan.pages(&files), |space| after(space).seeks)?;
     report.describe(&space);
@@ -156,7 +157,7 @@ pub fn relocate(
     volume.sync()?;
     report.left = list.left();
     let files = list.look(&volume);
-    (report.after, report.fragments_after) = (scatter(&files, &list), fragments(&files));
+    (report.after, report.fragments_after) = (scatter(&files, &read), fragments(&files));
     Ok(report)
 }
 
@@ -274,8 +275,8 @@ fn read_afresh(file: &File, pages: PageRun, buffer: &mut Vec<u8>) -> std::io::Re
     Ok(())
 }
 
-fn scatter(files: &[PlannedFile], list: &List) -> Scatter {
-    plan::scatter(files.iter().map(|file| &file.layout), &list.wanted)
+fn scatter(files: &[PlannedFile], read: &[Wanted]) -> Scatter {
+    plan::scatter(files.iter().map(|file| &file.layout), read)
 }
 
 fn fragments(files: &[PlannedFile]) -> u64 {

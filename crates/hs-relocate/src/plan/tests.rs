@@ -25,6 +25,15 @@ fn shown(placed: &[Placed]) -> Vec<(usize, u64, u64, u64)> {
 }
 
 #[test]
+fn read_ahead_brings_windows_and_each_page_once() {
+    let files = [file(&[(0, 50, 100)]), file(&[(5, 3, 10), (100, 1, 90)])];
+    let wanted = wanted(&[(0, 33, 1), (1, 7, 1), (0, 20, 14), (1, 0, 200), (0, 60, 5), (1, 0, u64::MAX)]);
+    let read = with_read_ahead(&files, &wanted);
+    let read: Vec<_> = read.iter().map(|run| (run.file, run.pages.first, run.pages.pages)).collect();
+    assert_eq!(read, [(0, 32, 18), (1, 0, 32), (0, 0, 32), (1, 32, 69)]);
+}
+
+#[test]
 fn runs_lie_in_the_order_of_first_access() {
     let files = [file(&[(0, 2, 50), (2, 2, 90)]), file(&[(0, 3, 10)]), file(&[(0, 1, 70)])];
     let wanted = wanted(&[(1, 2, 1), (0, 0, 1), (1, 0, 1), (2, 0, 1), (0, 3, 1)]);
