@@ -18,8 +18,7 @@ const GROUPS: &[(&str, &[&str])] = &[
         &["run", "boot", "resume", "mount", "bundle", "attach", "fill", "detach", "overlay"],
     ),
     ("Serve and publish", &["serve", "push", "keygen", "sign"]),
-    ("Observe", &["report", "status", "top", "cache"]),
-    ("Try, measure, get help", &["doctor", "demo", "lab", "completions"]),
+    ("Observe, try, get help", &["report", "status", "top", "cache", "doctor", "demo", "lab", "completions"]),
 ];
 
 /// The list of commands by group, one line each.
