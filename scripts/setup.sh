@@ -70,8 +70,10 @@ test  gnutls-bin          certtool makes the certificates with which the tests s
 test  fio                 reads the same at random, 16 requests at a time
 test  nginx-light         a real web server, from which the tests read images over HTTP
 test  docker-registry     a real registry, to which the tests send images and from which they read them
+test  containerd          a real containerd, which starts containers from mounted images
 test  skopeo              sends containers' images to that registry, and reads what was sent
-test  runc                starts containers from the bundles of the tests
+test  umoci               makes containers' images, layer by layer
+test  runc                starts containers from the bundles of the tests, and for containerd
 test  podman              starts a container from a mounted root
 test  openssl             checks what the tests of stores of objects sign
 test  gocryptfs           the encrypted folder from which the tests resume a saved guest

@@ -1,5 +1,6 @@
 //! Every command and flag, defined once: help, man pages and completions come from here.
 
+pub(crate) mod accelerate;
 mod access;
 pub(crate) mod background_fill;
 mod boot;
@@ -32,12 +33,14 @@ mod prefetch;
 mod prefetch_rate;
 mod push;
 mod qemu;
+pub(crate) mod relocate;
 mod report;
 mod resume;
 mod seconds;
 mod serve;
 mod serving;
 pub(crate) mod signing;
+pub(crate) mod snapshotter;
 mod start;
 mod tls;
 mod top;
@@ -147,12 +150,22 @@ pub(crate) enum Command {
     ///
     /// A file must not be in use. docs/KEEP.md tells what such files are.
     Overlay(overlay::Overlay),
+    /// Read ahead what the last boots of this installed system used.
+    ///
+    /// The disk stays as it is, and no image is involved. docs/ACCELERATE.md has the whole story.
+    Accelerate(accelerate::Accelerate),
     /// Upload an image to a registry or object storage.
     ///
     /// An image that is already there is not sent again, and an interrupted upload is resumed. oci+http:// is
     /// a registry without TLS. Logins are those of docker and podman; for s3, gs and az those of the
     /// environment (AWS_…, GOOGLE_…, AZURE_…) and ~/.aws.
     Push(Push),
+    /// Let containerd start containers from lazily mounted images.
+    ///
+    /// A proxy plugin of containerd (its snapshots v1). An image that has a headstart image is mounted, and
+    /// none of its layers is fetched; any other image is unpacked as by containerd's own overlayfs
+    /// snapshotter. docs/CONTAINERD.md has the configuration.
+    Snapshotter(snapshotter::Snapshotter),
     /// Make an image of a container's image, which lies beside it in its registry.
     ///
     /// The image refers to the original manifest, which stays as it is, with its signatures. run, mount,

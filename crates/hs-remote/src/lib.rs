@@ -25,4 +25,5 @@ mod unfinished;
 pub use address::{Address, docker_address};
 pub use keyring::Keyring;
 pub use push::{Abandoned, PushError, Pushed, Pushing};
+pub use sha256::Sha256;
 pub use unfinished::{LeftUpload, left_uploads};

@@ -14,10 +14,25 @@ const GROUPS: &[(&str, &[&str])] = &[
         &["build", "profile", "optimize", "import", "export", "iso", "convert", "inspect", "verify"],
     ),
     (
-        "Start from images",
-        &["run", "boot", "resume", "mount", "bundle", "attach", "fill", "detach", "overlay"],
+        "Start from images or what is installed, serve, publish",
+        &[
+            "run",
+            "boot",
+            "resume",
+            "mount",
+            "bundle",
+            "attach",
+            "fill",
+            "detach",
+            "overlay",
+            "accelerate",
+            "serve",
+            "snapshotter",
+            "push",
+            "keygen",
+            "sign",
+        ],
     ),
-    ("Serve and publish", &["serve", "push", "keygen", "sign"]),
     ("Observe, try, get help", &["report", "status", "top", "cache", "doctor", "demo", "lab", "completions"]),
 ];
 

@@ -1,5 +1,6 @@
 //! One file a command.
 
+pub(crate) mod accelerate;
 pub(crate) mod attach;
 pub(crate) mod boot;
 pub(crate) mod build;
@@ -19,10 +20,12 @@ pub(crate) mod optimize;
 pub(crate) mod overlay;
 pub(crate) mod profile;
 pub(crate) mod push;
+pub(crate) mod relocate;
 pub(crate) mod resume;
 pub(crate) mod run;
 pub(crate) mod serve;
 pub(crate) mod sign;
+pub(crate) mod snapshotter;
 mod source;
 pub(crate) mod status;
 pub(crate) mod top;

@@ -1,5 +1,7 @@
 //! The built program, as people and scripts use it.
 
+mod accelerate;
+mod accelerate_boots;
 mod addresses;
 mod attacks;
 mod background_fill;
@@ -11,6 +13,7 @@ mod channels;
 mod clouds;
 mod confined;
 mod contained;
+mod containerd;
 mod containers;
 mod deaths;
 mod demo;
@@ -21,6 +24,7 @@ mod filling;
 #[path = "../../../hs-fill/tests/support/filling.rs"]
 mod filling_folder;
 mod formats;
+mod grpc_client;
 mod guest_network;
 mod guest_read_ahead;
 mod hostile_ext4;
@@ -58,6 +62,7 @@ mod qemu_kernels;
 mod registry;
 mod registry_logins;
 mod relay;
+mod relocates;
 mod remote;
 mod report;
 mod resume_clones;

@@ -88,6 +88,8 @@ pub struct SourceOptions {
     pub tree: bool,
     /// The platform of a container's image; this machine's when not given.
     pub platform: Option<Platform>,
+    /// The lowest layers of a container's image that are taken; all when not given.
+    pub layers: Option<usize>,
     /// The folder for what of an archive must be kept while the image is built; that of temporary files when
     /// not given.
     pub keep_in: Option<PathBuf>,
@@ -106,6 +108,7 @@ impl Default for SourceOptions {
             follow_backing: false,
             tree: false,
             platform: None,
+            layers: None,
             keep_in: None,
             unpack_limit_bytes: UNPACK_LIMIT_BYTES,
         }

@@ -341,7 +341,8 @@ struct Layers<'a> {
 impl Layers<'_> {
     fn apply(&mut self, image: &Image, from: &mut LayersFrom<'_>) -> Result<(), ContainerFault> {
         let mut left_bytes = self.chosen.options.unpack_limit_bytes;
-        for (number, layer) in image.layers.iter().enumerate() {
+        let layers = self.chosen.options.layers.unwrap_or(usize::MAX);
+        for (number, layer) in image.layers.iter().enumerate().take(layers) {
             let diff_id = image.config.diff_ids().get(number);
             left_bytes -= self.apply_layer(layer, diff_id, from.open(layer)?, left_bytes)?;
         }
