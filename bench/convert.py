@@ -87,10 +87,12 @@ def by_podman(client, port, folder):
     (folder / "registries.conf").write_text(f'[[registry]]\nlocation = "{SERVER}:{port}"\ninsecure = true\n')
     words = ["podman", "--root", f"{storage}/root", "--runroot", f"{storage}/run", "--tmpdir", f"{storage}/tmp", *PODMAN]
     script = (f"export CONTAINERS_REGISTRIES_CONF={folder}/registries.conf; "
-              f"{' '.join(words)} run --rm -q {' '.join(LIMITS)} {SERVER}:{port}/demo:1; umount {storage}/root/overlay || :")
+              f"{' '.join(words)} run --rm -q {' '.join(LIMITS)} {SERVER}:{port}/demo:1")
     try:
         return until_ready(client, script)
     finally:
+        # Podman leaves this mount on itself.
+        subprocess.run(["umount", f"{storage}/root/overlay"], stderr=subprocess.DEVNULL)
         shutil.rmtree(storage)
 
 def by_runc(client, address, folder):

@@ -6,7 +6,7 @@ use std::process::Stdio;
 use crate::mounts::umount;
 use crate::scene::{Ran, Running, Scene, headstart, machine_has, run};
 
-pub(crate) const COMMANDS: [&[&str]; 0] = [
+pub(crate) const COMMANDS: [&[&str]; 38] = [
     &["build"],
     &["convert"],
     &["bundle"],
