@@ -207,7 +207,7 @@ pub type PagePlaces = FileRun;
 /// # Errors
 /// The kernel's: the file system may not know (`EOPNOTSUPP`, `ENOTTY`).
 pub fn places(file: impl AsFd) -> Result<Vec<PagePlaces>, Errno> {
-    extents(file.as_fd()).map(|pieces| runs_of(&pieces))
+    file_extents(file, false).map(|extents| runs_of(&pieces(&extents)))
 }
 
 /// The pages that are blocks of the device.
