@@ -168,14 +168,14 @@ pub(crate) enum Command {
     Snapshotter(snapshotter::Snapshotter),
     /// Make an image of a container's image, which lies beside it in its registry.
     ///
-    /// The image refers to the original manifest, which stays as it is, with its signatures. run, mount, boot,
-    /// profile and bundle take the original's name then, and read from this image what they need. Recorded
-    /// starts that `headstart push PROFILE REF` has sent there become its hot region.
+    /// The image refers to the original manifest, which stays as it is, with its signatures. run, mount,
+    /// boot, profile and bundle take the original's name then, and read from this image what they need.
+    /// Recorded starts that `headstart push PROFILE REF` has sent there become its hot region.
     Convert(Convert),
-    /// Make a bundle for runc and other OCI runtimes, whose root comes from an image when it is read.
+    /// Make a bundle for runc and other OCI runtimes, with an image as its root.
     ///
-    /// DIR gets config.json, made of the command that the image says, and rootfs, a mount of the image's root.
-    /// What is written there is kept until --remove. The network of the container is its own, and empty.
+    /// DIR gets config.json, made of the command that the image says, and rootfs, a mount of the image's
+    /// root. What is written there is kept until --remove. The network of the container is its own, and empty.
     Bundle(Bundle),
     /// Create a key pair for signing.
     Keygen(signing::Keygen),

@@ -14,12 +14,26 @@ const GROUPS: &[(&str, &[&str])] = &[
         &["build", "profile", "optimize", "import", "export", "iso", "convert", "inspect", "verify"],
     ),
     (
-        "Start from images, or what is installed",
-        &["run", "boot", "resume", "mount", "bundle", "attach", "fill", "detach", "overlay", "accelerate"],
+        "Start from images or what is installed, serve, publish",
+        &[
+            "run",
+            "boot",
+            "resume",
+            "mount",
+            "bundle",
+            "attach",
+            "fill",
+            "detach",
+            "overlay",
+            "accelerate",
+            "serve",
+            "snapshotter",
+            "push",
+            "keygen",
+            "sign",
+        ],
     ),
-    ("Serve and publish", &["serve", "snapshotter", "push", "keygen", "sign"]),
-    ("Observe", &["report", "status", "top", "cache"]),
-    ("Try, measure, get help", &["doctor", "demo", "lab", "completions"]),
+    ("Observe, try, get help", &["report", "status", "top", "cache", "doctor", "demo", "lab", "completions"]),
 ];
 
 /// The list of commands by group, one line each.
