@@ -9,7 +9,10 @@ pub(super) const TEMPLATE: &str = "{before-help}{about-with-newline}\n{usage-hea
 
 /// Each command is in one group, but `help`, which the line of --help names; a test says so.
 const GROUPS: &[(&str, &[&str])] = &[
-    ("Make images", &["build", "profile", "optimize", "import", "export", "iso", "inspect", "verify"]),
+    (
+        "Make images",
+        &["build", "profile", "optimize", "commit", "import", "export", "iso", "inspect", "verify"],
+    ),
     ("Start from images", &["run", "boot", "resume", "mount", "attach", "fill", "detach", "overlay"]),
     ("Serve and publish", &["serve", "push", "keygen", "sign"]),
     ("Observe", &["report", "status", "top", "cache"]),

@@ -3,6 +3,7 @@
 pub(crate) mod attach;
 pub(crate) mod boot;
 pub(crate) mod build;
+pub(crate) mod commit;
 pub(crate) mod completions;
 pub(crate) mod demo;
 pub(crate) mod disk_cache;

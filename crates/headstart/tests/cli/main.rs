@@ -9,6 +9,7 @@ mod boots;
 mod cache;
 mod channels;
 mod clouds;
+mod commits;
 mod confined;
 mod contained;
 mod deaths;
