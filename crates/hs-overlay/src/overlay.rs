@@ -123,9 +123,12 @@ pub struct Overlay {
     /// The slots of the superblock in the order in which they are written: not the valid one first.
     pub(crate) slot_order: [u64; 2],
     /// The superblock names the epoch of the records that this opening writes.
-    is_ready: bool,
+    pub(crate) is_ready: bool,
     /// The map is to be stored when nothing is gathered.
-    must_checkpoint: bool,
+    pub(crate) must_checkpoint: bool,
+    /// A map was stored since it was last looked for sparse segments, and what of them is needed.
+    pub(crate) may_move: bool,
+    pub(crate) moving: Vec<Piece>,
     /// Storing it failed for want of space: not tried again before a flush.
     waits_for_space: bool,
     /// The same, where the log can still grow: tried again when it is so long.
@@ -194,6 +197,8 @@ impl Overlay {
             slot_order: [0, 1],
             is_ready: false,
             must_checkpoint: false,
+            may_move: false,
+            moving: Vec::new(),
             waits_for_space: false,
             checkpoint_from: 0,
             gathered: Batch::default(),
@@ -512,7 +517,7 @@ impl Overlay {
                 && self.segments.dead(&self.needed_segments()) > 0
     }
 
-    fn needed_segments(&self) -> Vec<u32> {
+    pub(crate) fn needed_segments(&self) -> Vec<u32> {
         let mut needed = self.slot.checkpoint_segments.clone();
         needed.extend([self.log.segment, self.log.next]);
         needed
@@ -634,6 +639,7 @@ impl Overlay {
                 self.must_checkpoint = false;
                 self.segments.reclaim(&self.needed_segments());
                 self.punch_due = self.can_punch;
+                self.may_move = true;
                 self.figures.checkpoints += 1;
             }
             Some(UnderWay::Prepare { segment }) => self.segments.set_written(segment),

@@ -96,20 +96,25 @@ fn what_did_not_change_is_copied() {
     assert_eq!(built["hot_bytes"], 32 * BLOCK);
     // The same again is the same bytes; without changes it is the image itself.
     commit(&scene, "fast.hsi", "again.hsi", &[]).ok();
-    assert!(fs::read(scene.path("again.hsi")).expect("read") == fs::read(scene.path("new.hsi")).expect("read"));
+    assert!(
+        fs::read(scene.path("again.hsi")).expect("read") == fs::read(scene.path("new.hsi")).expect("read")
+    );
     assert!(fs::read(scene.path("changes")).expect("read") == before, "the changes are what they were");
 
     // As it was when the snapshot was taken.
     commit(&scene, "fast.hsi", "early.hsi", &["--snapshot", "early"]).ok();
     fs::write(&raw, &early).expect("written");
     run(["verify", &scene.arg("early.hsi"), "--against", &raw]).ok();
-    commit(&scene, "fast.hsi", "none.hsi", &["--snapshot", "late"]).fails(1, &["changes", "no snapshot 'late'"]);
+    commit(&scene, "fast.hsi", "none.hsi", &["--snapshot", "late"])
+        .fails(1, &["changes", "no snapshot 'late'"]);
 
     // The new image with no changes is the old one with its own.
     fs::rename(scene.path("changes"), scene.path("old-changes")).expect("renamed");
     write(&scene, "new.hsi", |client| assert!(client.read(0, disk.len() as u32).expect("read") == disk));
     commit(&scene, "new.hsi", "same.hsi", &[]).ok();
-    assert!(fs::read(scene.path("same.hsi")).expect("read") == fs::read(scene.path("new.hsi")).expect("read"));
+    assert!(
+        fs::read(scene.path("same.hsi")).expect("read") == fs::read(scene.path("new.hsi")).expect("read")
+    );
 }
 
 #[test]

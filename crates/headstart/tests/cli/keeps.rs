@@ -1,6 +1,7 @@
 //! `--keep`: what is written lasts.
 
 use std::fs;
+use std::os::unix::fs::MetadataExt;
 use std::sync::atomic::{AtomicU64, Ordering::SeqCst};
 use std::sync::{Arc, Mutex};
 
@@ -106,6 +107,36 @@ fn tools_write_to_it() {
     disk[64 << 10..128 << 10].fill(0);
     tool("nbdcopy", &[&uri, &scene.arg("back.raw")]).ok();
     assert!(fs::read(scene.path("back.raw")).expect("read") == disk);
+    end(server);
+}
+
+/// Of each block that is synced alone a header of the log lies beside it; they are moved together when the
+/// server has nothing else to do.
+#[test]
+fn a_file_becomes_smaller_while_nothing_is_written() {
+    let scene = Scene::new();
+    let mut disk = holed(&scene, "disk.hsi");
+    let server = keeping(&scene);
+    let mut client = connect(&scene);
+    let mut prng = Prng::new(13);
+    for _ in 0..4 {
+        for block in 0..disk.len() / BLOCK {
+            let range = block * BLOCK..(block + 1) * BLOCK;
+            prng.fill(&mut disk[range.clone()]);
+            assert_eq!(client.write(FUA, range.start as u64, &disk[range]).expect("answered"), 0);
+        }
+    }
+    let data_bytes = disk.len() as u64;
+    let log_bytes = data_bytes * 8;
+    let space = || fs::metadata(scene.path("changes")).expect("the file").blocks() * 512;
+    assert!(space() > log_bytes, "{}", space());
+    // A tenth beside the data, 2 MiB, and what is kept to be written next.
+    wait_until("the file is small", || space() < data_bytes * 11 / 10 + (20 << 20));
+    assert!(client.read(0, disk.len() as u32).expect("read") == disk);
+    end(server);
+    run(["overlay", "check", &scene.arg("changes")]).ok();
+    let server = keeping(&scene);
+    assert!(connect(&scene).read(0, disk.len() as u32).expect("read") == disk);
     end(server);
 }
 
