@@ -17,6 +17,8 @@ const SPARSE_BLOCKS: u64 = SEGMENT_BLOCKS / 16 * 15;
 /// meanwhile.
 const MOVED_SEGMENTS: usize = 4;
 const MOVED_PART: usize = 32;
+/// Free segments that keep their space while nothing is written.
+const IDLE_FREE: usize = 2;
 
 impl Overlay {
     /// Segments whose live blocks are to be moved, as ranges of the file: each is to be read and given to
@@ -30,12 +32,17 @@ impl Overlay {
         }
         let (space, live) = self.segments.space();
         let most = if is_idle { live + live / 10 } else { live * 3 } + SLACK_BLOCKS;
-        if space <= most {
+        let has_free = is_idle && self.can_punch && self.segments.free() > IDLE_FREE;
+        if space <= most && !has_free {
             return None;
         }
         if self.log_blocks > 0 {
             // Which may give enough back.
             self.must_checkpoint = true;
+            return Some(Vec::new());
+        }
+        if has_free {
+            (self.kept_free, self.punch_due) = (IDLE_FREE, true);
             return Some(Vec::new());
         }
         let count = MOVED_SEGMENTS.max(self.segments.count() as usize / MOVED_PART);

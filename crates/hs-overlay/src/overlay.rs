@@ -141,8 +141,10 @@ pub struct Overlay {
     durable: u64,
     flush_wanted: bool,
     small_appends: bool,
-    can_punch: bool,
-    punch_due: bool,
+    pub(crate) can_punch: bool,
+    pub(crate) punch_due: bool,
+    /// Free segments that no holes are made of.
+    pub(crate) kept_free: usize,
     under_way: Option<UnderWay>,
     trouble: Option<Trouble>,
     figures: Figures,
@@ -209,6 +211,7 @@ impl Overlay {
             small_appends: false,
             can_punch: true,
             punch_due: false,
+            kept_free: KEPT_FREE,
             under_way: None,
             trouble: None,
             figures: Figures::default(),
@@ -603,7 +606,7 @@ impl Overlay {
 
     fn punch(&mut self) -> Option<Job> {
         let needed = self.needed_segments();
-        let runs = self.segments.punchable(KEPT_FREE, &needed, PUNCHES);
+        let runs = self.segments.punchable(self.kept_free, &needed, PUNCHES);
         if runs.is_empty() {
             return None;
         }
@@ -627,6 +630,7 @@ impl Overlay {
                 self.log_blocks += blocks;
                 self.durable = self.batch - 1;
                 self.small_appends = blocks <= SMALL_APPEND_BLOCKS;
+                self.kept_free = KEPT_FREE;
                 self.figures.appends += 1;
             }
             Some(UnderWay::Checkpoint { slot, allocated, .. }) => {

@@ -55,6 +55,7 @@ mod permissions;
 mod prefetch_rate;
 mod qemu_boots;
 mod qemu_kernels;
+mod recorded_ext4;
 mod registry;
 mod registry_logins;
 mod relay;

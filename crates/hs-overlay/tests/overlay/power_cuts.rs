@@ -45,7 +45,8 @@ fn live(world: &mut World, known: &mut Known, version: &mut Version, prng: &mut 
         let start = prng.below(BLOCKS);
         let most = if small { 3 } else { 200 };
         let len = 1 + prng.below((BLOCKS - start).min(most));
-        match prng.below(13) {
+        let what = prng.below(13);
+        match what {
             0..5 => {
                 world.write(start, &vec![*version; len as usize]);
                 known.written(start, len, *version);
@@ -54,17 +55,20 @@ fn live(world: &mut World, known: &mut Known, version: &mut Version, prng: &mut 
                 world.zero(start, len, prng.below(2) == 0);
                 known.written(start, len, ZERO);
             }
-            6..8 => {
+            6..9 => {
                 let mut lengths = known.lengths();
                 lengths.iter_mut().zip(&offsets).for_each(|(length, offset)| *length += offset);
                 flushes.push((world.overlay.handle_flush(), lengths));
+                if what == 8 {
+                    while world.step() {}
+                    world.shrink();
+                }
             }
-            8..12 => {
+            _ => {
                 for _ in 0..=prng.below(8) {
                     world.step();
                 }
             }
-            _ => world.shrink(),
         }
         flushes.retain(|(batch, lengths)| {
             let is_durable = world.overlay.is_durable(*batch);

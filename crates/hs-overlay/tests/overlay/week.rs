@@ -95,14 +95,18 @@ impl Disk {
     fn write(&mut self, start: u64, blocks: u64) {
         let bytes = vec![DATA; (blocks * BLOCK_BYTES) as usize];
         while let Err(refusal) = self.overlay.handle_write(start, &bytes) {
-            if refusal == Refusal::NeedsSpace
-                && let Some(job) = self.overlay.space_needed(blocks)
-            {
-                self.file.run(&job);
-                self.overlay.handle_done();
-            } else {
-                self.run_all();
-            }
+            self.make_room(refusal, blocks);
+        }
+    }
+
+    fn make_room(&mut self, refusal: Refusal, blocks: u64) {
+        if refusal == Refusal::NeedsSpace
+            && let Some(job) = self.overlay.space_needed(blocks)
+        {
+            self.file.run(&job);
+            self.overlay.handle_done();
+        } else {
+            self.run_all();
         }
     }
 
@@ -111,9 +115,8 @@ impl Disk {
         while let Some(segments) = self.overlay.sparse(is_idle) {
             for range in segments {
                 let bytes = self.file.read(range);
-                // What there is no room for now is moved the next time.
-                if self.overlay.handle_segment(range, &bytes).is_err() {
-                    break;
+                while let Err(refusal) = self.overlay.handle_segment(range, &bytes) {
+                    self.make_room(refusal, 256);
                 }
             }
             self.flush();

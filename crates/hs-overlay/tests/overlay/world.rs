@@ -137,8 +137,10 @@ impl World {
         {
             for range in &segments {
                 let bytes = self.device.read(range.offset, range.len);
-                // Where there is no room it is not moved.
-                self.moved += u64::from(self.overlay.handle_segment(*range, &bytes).is_ok());
+                while let Err(refusal) = self.overlay.handle_segment(*range, &bytes) {
+                    self.make_room(refusal, 256);
+                }
+                self.moved += 1;
             }
             if !segments.is_empty() {
                 return;
