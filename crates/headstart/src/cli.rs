@@ -7,6 +7,7 @@ mod boot;
 mod build;
 pub(crate) mod cache;
 mod codec;
+mod commit;
 pub(crate) mod contain;
 mod containers;
 mod demo;
@@ -52,6 +53,7 @@ use clap::{Args, Parser, Subcommand};
 
 pub(crate) use self::boot::Boot;
 pub(crate) use self::build::{Build, Import, TakenAs};
+pub(crate) use self::commit::Commit;
 pub(crate) use self::containers::{Bundle, Convert};
 pub(crate) use self::demo::{Demo, Story};
 pub(crate) use self::emulation::MediumParser;
@@ -109,6 +111,11 @@ pub(crate) enum Command {
     /// of the image does not change.
     #[command(alias = "optimise")]
     Optimize(Optimize),
+    /// Make an image of an image and what was written over it (--keep).
+    ///
+    /// What did not change is copied as it is stored, and the hot region keeps its order. The new image with
+    /// an empty OVERLAY is the disk of the old one with this one. OVERLAY must not be in use.
+    Commit(Commit),
     /// Make a bootable disc or stick whose root is an image.
     ///
     /// Kernel and initramfs come from the system in the image; headstart-live in the initramfs mounts the

@@ -77,6 +77,7 @@ fn run(cli: &Cli, arguments: &[OsString]) -> anyhow::Result<ExitCode> {
         Command::Build(args) => commands::build::run(args, quiet)?,
         Command::Import(args) => commands::import::run(args, quiet)?,
         Command::Export(args) => commands::export::run(args, quiet)?,
+        Command::Commit(args) => commands::commit::run(args, quiet)?,
         Command::Optimize(args) => commands::optimize::run(args, quiet)?,
         Command::Verify(args) => commands::verify::run(args, quiet)?,
         Command::Inspect(args) => commands::inspect::run(args)?,

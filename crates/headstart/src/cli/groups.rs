@@ -11,7 +11,10 @@ pub(super) const TEMPLATE: &str = "{before-help}{about-with-newline}\n{usage-hea
 const GROUPS: &[(&str, &[&str])] = &[
     (
         "Make images",
-        &["build", "profile", "optimize", "import", "export", "iso", "convert", "inspect", "verify"],
+        &[
+            "build", "profile", "optimize", "commit", "import", "export", "iso", "convert", "inspect",
+            "verify",
+        ],
     ),
     (
         "Start from images or what is installed, serve, publish",

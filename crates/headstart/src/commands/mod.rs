@@ -4,6 +4,7 @@ pub(crate) mod accelerate;
 pub(crate) mod attach;
 pub(crate) mod boot;
 pub(crate) mod build;
+pub(crate) mod commit;
 pub(crate) mod completions;
 pub(crate) mod containers;
 pub(crate) mod demo;
