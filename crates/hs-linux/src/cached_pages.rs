@@ -56,7 +56,7 @@ impl MappedPage {
 
     fn advise(&self, advice: mm::Advice) -> io::Result<()> {
         // SAFETY: the range is our mapping; none of the advices used changes its content.
-        Ok(unsafe { madvise(self.0, PAGE_BYTES as usize, advice)? })
+        unsafe { madvise(self.0, PAGE_BYTES as usize, advice) }.map_err(Into::into)
     }
 }
 

@@ -17,26 +17,14 @@ const GROUPS: &[(&str, &[&str])] = &[
         ],
     ),
     (
-        "Start from images or what is installed, serve, publish",
-        &[
-            "run",
-            "boot",
-            "resume",
-            "mount",
-            "bundle",
-            "attach",
-            "fill",
-            "detach",
-            "overlay",
-            "accelerate",
-            "serve",
-            "snapshotter",
-            "push",
-            "keygen",
-            "sign",
-        ],
+        "Start from images, or from what is installed",
+        &["run", "boot", "resume", "mount", "bundle", "attach", "fill", "detach", "overlay", "accelerate"],
     ),
-    ("Observe, try, get help", &["report", "status", "top", "cache", "doctor", "demo", "lab", "completions"]),
+    (
+        "Serve, publish, observe",
+        &["serve", "snapshotter", "push", "keygen", "sign", "report", "status", "top", "cache"],
+    ),
+    ("Try, measure, get help", &["doctor", "demo", "lab", "completions"]),
 ];
 
 /// The list of commands by group, one line each.
