@@ -79,13 +79,13 @@ fn a_recorded_start_is_laid_anew_while_it_is_mounted() {
     let report = relocate(&scene, &["--json", "--force"]).ok().json();
     assert_eq!((&report["outcome"], &report["left"]), (&"moved".into(), &serde_json::json!({})), "{report}");
     let seeks = |when: &str| report[when]["seeks"].as_u64().expect("a number");
-    assert!(seeks("before") > 90 && seeks("after") * 20 <= seeks("before"), "{report}");
+    assert!(seeks("before") > 90 && seeks("after") * 10 <= seeks("before"), "{report}");
     let again = relocate(&scene, &["--force"]).ok();
     assert!(again.stdout.starts_with("nothing to do: "), "{again:?}");
     assert!(contents(Path::new(&root)) == before);
     relocate(&scene, &["--root", "/proc"]).fails(2, &["--root"]);
     fs::write(scene.path("start.hsp"), b"no profile").expect("written");
-    relocate(&scene, &[]).fails(1, &["start.hsp is not a usable profile"]);
+    relocate(&scene, &[]).fails(1, &["start.hsp", "not a profile"]);
     umount(&root);
     tool("e2fsck", &["-fn", &raw]);
     scene.wait_until_clean();
@@ -138,7 +138,7 @@ fn power_cuts_leave_files_as_they_were() {
             wait_until("space is reserved", is_moving);
             let mut next = syncs.load(Relaxed);
             while copied < cuts && !is_over.load(Relaxed) {
-                next += 1 + prng.below(4);
+                next += 1 + prng.below(30);
                 wait_until("something was synced", || syncs.load(Relaxed) >= next || is_over.load(Relaxed));
                 server.signal(Signal::STOP);
                 fs::copy(&overlay, scene.path(&format!("cut-{copied}"))).expect("copied");
