@@ -532,12 +532,14 @@ fn a_container_does_not_notice_that_snapshotter_and_servers_are_killed() {
     assert!(container.wait().expect("it ends").success(), "{printed}");
     let mut data = vec![0; data_bytes];
     Prng::new(81).fill(&mut data);
-    fs::write(scene.path("data"), data).expect("written");
-    let expected = tool("md5sum", &[&scene.arg("data")]).stdout;
+    fs::write(scene.path("expected"), data).expect("written");
+    let expected = tool("md5sum", &[&scene.arg("expected")]).stdout;
     let last = printed.lines().last().expect("a sum");
     assert_eq!(last.split(' ').next(), expected.split(' ').next(), "{printed}");
     assert_eq!(printed.lines().count(), kills + 2);
-    wait_until("containerd has connected again", || containers.tried(&["c", "rm", &containers.id("one")]).code == Some(0));
+    wait_until("containerd has connected again", || {
+        containers.tried(&["c", "rm", &containers.id("one")]).code == Some(0)
+    });
     drop(registry);
     containers.end(&[&image]);
 }
