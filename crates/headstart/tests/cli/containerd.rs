@@ -127,9 +127,15 @@ disabled_plugins = ["io.containerd.snapshotter.v1.btrfs", "io.containerd.snapsho
         call(&self.scene.path("c.sock"), &format!("/runtime.v1.ImageService/{method}"), &image)
     }
 
+    /// The name of a container: runc has one folder for the containers of all tests.
+    fn id(&self, name: &str) -> String {
+        let folder = self.scene.path("").file_name().expect("a name").to_string_lossy().into_owned();
+        format!("{}-{name}", folder.trim_start_matches('.'))
+    }
+
     /// Runs a command in a new container of an image.
     fn run(&self, image: &str, id: &str, command: &[&str]) -> Ran {
-        let before = ["run", "--rm", "--snapshotter", "headstart", image, id];
+        let before = ["run", "--rm", "--snapshotter", "headstart", image, &self.id(id)];
         self.tried(&[&before, command].concat())
     }
 
@@ -506,7 +512,7 @@ fn a_container_does_not_notice_that_snapshotter_and_servers_are_killed() {
         "headstart",
         "--mount",
     ]);
-    command.args([&mount, &image, "one", "sh", "-c", &script]);
+    command.args([&mount, &image, &containers.id("one"), "sh", "-c", &script]);
     command.stdin(Stdio::null()).stdout(Stdio::piped());
     let mut container = command.spawn().expect("ctr starts");
     let mut stdout = BufReader::new(container.stdout.take().expect("piped"));
@@ -526,12 +532,14 @@ fn a_container_does_not_notice_that_snapshotter_and_servers_are_killed() {
     assert!(container.wait().expect("it ends").success(), "{printed}");
     let mut data = vec![0; data_bytes];
     Prng::new(81).fill(&mut data);
-    fs::write(scene.path("data"), data).expect("written");
-    let expected = tool("md5sum", &[&scene.arg("data")]).stdout;
+    fs::write(scene.path("expected"), data).expect("written");
+    let expected = tool("md5sum", &[&scene.arg("expected")]).stdout;
     let last = printed.lines().last().expect("a sum");
     assert_eq!(last.split(' ').next(), expected.split(' ').next(), "{printed}");
     assert_eq!(printed.lines().count(), kills + 2);
-    wait_until("containerd has connected again", || containers.tried(&["c", "rm", "one"]).code == Some(0));
+    wait_until("containerd has connected again", || {
+        containers.tried(&["c", "rm", &containers.id("one")]).code == Some(0)
+    });
     drop(registry);
     containers.end(&[&image]);
 }
