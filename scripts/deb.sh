@@ -96,7 +96,8 @@ script() {
 before_removal() {
     script <<'TEXT'
 if [ "$1" = remove ] && [ -d /run/systemd/system ]; then
-    deb-systemd-invoke stop 'headstart@*.service' 'headstart-serve@*.service' || true
+    deb-systemd-invoke stop 'headstart@*.service' 'headstart-serve@*.service' \
+        headstart-snapshotter.service || true
 fi
 TEXT
 }
@@ -112,12 +113,17 @@ TEXT
 after_removal() {
     script <<'TEXT'
 if [ "$1" = purge ]; then
+    # Images that a snapshotter has mounted stay when it ends.
+    for tree in /var/lib/headstart/snapshotter/images/*/tree; do
+        if [ -d "$tree" ]; then umount "$tree" || true; fi
+    done
     for folder in /var/cache /var/lib /var/log; do
         for name in headstart headstart-serve; do
-            rm -rf "$folder/$name" "$folder/private/$name"
+            rm -rf --one-file-system "$folder/$name" "$folder/private/$name"
         done
     done
-    rm -f /etc/systemd/system/*.wants/headstart@*.service /etc/systemd/system/*.wants/headstart-serve@*.service
+    rm -f /etc/systemd/system/*.wants/headstart@*.service /etc/systemd/system/*.wants/headstart-serve@*.service \
+        /etc/systemd/system/*.wants/headstart-snapshotter.service
 fi
 if [ -d /run/systemd/system ]; then systemctl --system daemon-reload || true; fi
 TEXT

@@ -70,6 +70,11 @@ test  gnutls-bin          certtool makes the certificates with which the tests s
 test  fio                 reads the same at random, 16 requests at a time
 test  nginx-light         a real web server, from which the tests read images over HTTP
 test  docker-registry     a real registry, to which the tests send images and from which they read them
+test  containerd          a real containerd, which starts containers from mounted images
+test  skopeo              sends containers' images to that registry, and reads what was sent
+test  umoci               makes containers' images, layer by layer
+test  runc                starts containers from the bundles of the tests, and for containerd
+test  podman              starts a container from a mounted root
 test  openssl             checks what the tests of stores of objects sign
 test  gocryptfs           the encrypted folder from which the tests resume a saved guest
 test  minisign            signs what headstart checks in the tests, and checks what it signs
@@ -288,10 +293,13 @@ hold_services() {
 
 # Nor do the services that have come start when the machine does.
 release_services() {
-    for service in nginx docker-registry; do
+    for service in nginx docker-registry podman; do
         case " $missing " in
         *" $service "* | *" $service-light "*)
-            $sudo systemctl disable --quiet "$service" >/dev/null 2>&1 || true ;;
+            # Podman has a socket, a timer and two services.
+            [ "$service" != podman ] || service='podman.socket podman.service podman-auto-update.timer podman-restart'
+            # shellcheck disable=SC2086
+            $sudo systemctl disable --quiet $service >/dev/null 2>&1 || true ;;
         esac
     done
     $sudo rm -f "$policy"

@@ -1,5 +1,6 @@
 //! Every command and flag, defined once: help, man pages and completions come from here.
 
+pub(crate) mod accelerate;
 mod access;
 pub(crate) mod background_fill;
 mod boot;
@@ -8,6 +9,7 @@ pub(crate) mod cache;
 mod codec;
 mod commit;
 pub(crate) mod contain;
+mod containers;
 mod demo;
 pub(crate) mod disk_cache;
 mod emulation;
@@ -32,12 +34,14 @@ mod prefetch;
 mod prefetch_rate;
 mod push;
 mod qemu;
+pub(crate) mod relocate;
 mod report;
 mod resume;
 mod seconds;
 mod serve;
 mod serving;
 pub(crate) mod signing;
+pub(crate) mod snapshotter;
 mod start;
 mod tls;
 mod top;
@@ -50,6 +54,7 @@ use clap::{Args, Parser, Subcommand};
 pub(crate) use self::boot::Boot;
 pub(crate) use self::build::{Build, Import, TakenAs};
 pub(crate) use self::commit::Commit;
+pub(crate) use self::containers::{Bundle, Convert};
 pub(crate) use self::demo::{Demo, Story};
 pub(crate) use self::emulation::MediumParser;
 pub(crate) use self::export::{DiskFormat, Export};
@@ -152,12 +157,33 @@ pub(crate) enum Command {
     ///
     /// A file must not be in use. docs/KEEP.md tells what such files are.
     Overlay(overlay::Overlay),
+    /// Read ahead what the last boots of this installed system used.
+    ///
+    /// The disk stays as it is, and no image is involved. docs/ACCELERATE.md has the whole story.
+    Accelerate(accelerate::Accelerate),
     /// Upload an image to a registry or object storage.
     ///
     /// An image that is already there is not sent again, and an interrupted upload is resumed. oci+http:// is
     /// a registry without TLS. Logins are those of docker and podman; for s3, gs and az those of the
     /// environment (AWS_…, GOOGLE_…, AZURE_…) and ~/.aws.
     Push(Push),
+    /// Let containerd start containers from lazily mounted images.
+    ///
+    /// A proxy plugin of containerd (its snapshots v1). An image that has a headstart image is mounted, and
+    /// none of its layers is fetched; any other image is unpacked as by containerd's own overlayfs
+    /// snapshotter. docs/CONTAINERD.md has the configuration.
+    Snapshotter(snapshotter::Snapshotter),
+    /// Make an image of a container's image, which lies beside it in its registry.
+    ///
+    /// The image refers to the original manifest, which stays as it is, with its signatures. run, mount,
+    /// boot, profile and bundle take the original's name then, and read from this image what they need.
+    /// Recorded starts that `headstart push PROFILE REF` has sent there become its hot region.
+    Convert(Convert),
+    /// Make a bundle for runc and other OCI runtimes, with an image as its root.
+    ///
+    /// DIR gets config.json, made of the command that the image says, and rootfs, a mount of the image's
+    /// root. What is written there is kept until --remove. The network of the container is its own, and empty.
+    Bundle(Bundle),
     /// Create a key pair for signing.
     Keygen(signing::Keygen),
     /// Sign an image, or publish it to a channel.

@@ -125,6 +125,22 @@ const EXAMPLES: &[(&str, &[&str])] = &[
             "headstart push fast.hsi oci+http://localhost:5000/fast --json",
             "headstart push fast.hsi s3://images/fast.hsi      # not Amazon's: AWS_ENDPOINT_URL",
             "headstart push --abandon s3://images/fast.hsi     # remove an interrupted upload",
+            "headstart push start.hsp docker://registry.example/app:1    # a recorded start of a container's image",
+        ],
+    ),
+    (
+        "convert",
+        &[
+            "headstart convert docker://registry.example/app:1",
+            "headstart convert docker://registry.example/app:1 --annotate docker://registry.example/app:1-headstart",
+            "headstart run docker://registry.example/app:1 --insecure      # starts from the conversion",
+        ],
+    ),
+    (
+        "bundle",
+        &[
+            "headstart bundle app.hsi /run/app && runc run -b /run/app app",
+            "headstart bundle --remove /run/app",
         ],
     ),
     ("keygen", &["headstart keygen publisher      # publisher.key is secret, publisher.pub is public"]),

@@ -64,6 +64,7 @@ fn guest(program: &Path, accelerator: Accelerator, folder: &Path, kernel: PathBu
         keeps: false,
         bus: Bus::Virtio,
         accelerator,
+        cpu: None,
         scratch: folder.to_owned(),
         memory: ByteSize(16 << 20),
         init: None,

@@ -27,11 +27,15 @@ impl Address {
     pub fn parse(text: &str) -> Result<Self, HttpError> {
         match text.split_once("://").map_or("", |(scheme, _)| scheme) {
             "oci" | "oci+http" => RegistryAddress::parse(text).map(Self::Registry),
+            "docker" => {
+                let name = text.trim_start_matches("docker://");
+                RegistryAddress::parse(&docker_address(name)).map(Self::Registry)
+            }
             "s3" | "gs" | "az" => CloudAddress::parse(text).map(Self::Cloud),
             "http" | "https" => RemoteAddress::parse(text).map(Self::Web),
             scheme => Err(HttpError::Address {
                 address: format!("{scheme}://…"),
-                reason: "only http, https, oci, oci+http, s3, gs and az are known".to_owned(),
+                reason: "only http, https, oci, oci+http, docker, s3, gs and az are known".to_owned(),
             }),
         }
     }
@@ -92,6 +96,17 @@ impl Address {
             }
             Self::Cloud(address) => Box::new(CloudObject::new(address, client, &keyring.clouds)?),
         })
+    }
+}
+
+/// What a name of Docker means: without a host, its own registry, and there, without a folder, `library`.
+#[must_use]
+pub fn docker_address(name: &str) -> String {
+    let is_host = |part: &str| part.contains(['.', ':']) || part == "localhost";
+    match name.split_once('/') {
+        Some((host, _)) if is_host(host) => format!("oci://{name}"),
+        Some(_) => format!("oci://docker.io/{name}"),
+        None => format!("oci://docker.io/library/{name}"),
     }
 }
 

@@ -22,7 +22,8 @@ pub mod registry;
 mod sha256;
 mod unfinished;
 
-pub use address::Address;
+pub use address::{Address, docker_address};
 pub use keyring::Keyring;
 pub use push::{Abandoned, PushError, Pushed, Pushing};
+pub use sha256::Sha256;
 pub use unfinished::{LeftUpload, left_uploads};

@@ -1,18 +1,120 @@
 //! A container's image in a registry, as a source.
 
+use std::collections::BTreeMap;
 use std::io::{self, Read};
 use std::path::Path;
 use std::sync::Arc;
 
-use hs_build::source::{Blob, Blobs, ContainerFault, Source, SourceOptions, SourceProgress};
-use hs_remote::http::{HttpClient, HttpOptions, HttpStore, Timeouts};
-use hs_remote::registry::{RegistryAddress, Repository};
+use anyhow::Context;
+use hs_build::source::{
+    Blob, Blobs, ContainerFault, Platform, ResolvedImage, Source, SourceOptions, SourceProgress,
+};
+use hs_image::ImageDigest;
+use hs_remote::http::{HttpClient, HttpError, HttpOptions, HttpStore, Timeouts};
+use hs_remote::registry::{Descriptor, NAME_ANNOTATION, RegistryAddress, Repository};
 use hs_store::Store;
 
 use crate::remote;
 
 /// Bytes of one request for a blob: large against a request's latency, small against memory.
 const REQUEST_BYTES: usize = 8 << 20;
+
+/// A container's image in a registry: what its tag means now, for one platform.
+pub struct ContainerImage {
+    /// The repository, with the reference that was asked for.
+    pub address: RegistryAddress,
+    /// The image.
+    pub image: ResolvedImage,
+    blobs: Pulled,
+}
+
+impl ContainerImage {
+    /// Resolves the image at this address, with the logins of the user: no layer is fetched.
+    ///
+    /// # Errors
+    /// When it cannot be fetched, is none, or is for other platforms.
+    pub fn resolve(address: RegistryAddress, platform: Option<&Platform>) -> anyhow::Result<Self> {
+        let client = HttpClient::new(Timeouts::default())?;
+        let logins = remote::keyring().logins;
+        let repository = Arc::new(Repository::new(address.clone(), Arc::clone(&client), logins));
+        let manifest = repository.manifest()?;
+        let mut blobs = Pulled { repository, client };
+        let image = ResolvedImage::of(&mut blobs, &manifest, platform);
+        let image = image.with_context(|| format!("{address}: read the image"))?;
+        Ok(Self { address, image, blobs })
+    }
+
+    /// The image as the subject of what refers to it.
+    #[must_use]
+    pub fn descriptor(&self) -> Descriptor {
+        Descriptor {
+            media_type: self.image.media_type.clone(),
+            digest: self.image.digest.clone(),
+            size: self.image.manifest.len() as u64,
+            artifact_type: None,
+            annotations: BTreeMap::new(),
+        }
+    }
+
+    /// What of this type refers to it. None of it is verified.
+    ///
+    /// # Errors
+    /// When the registry refuses, or its list is none.
+    pub fn referrers(&self, artifact_type: &str) -> Result<Vec<Descriptor>, HttpError> {
+        self.blobs.repository.referrers(&self.image.digest, artifact_type)
+    }
+
+    /// The last one of the images that were made of it (`headstart convert`) and refer to it. Write access to
+    /// the repository is enough to attach one: the container's own digest or signature says nothing of it.
+    ///
+    /// # Errors
+    /// When the registry refuses, or its list is none.
+    pub fn converted(&self) -> Result<Option<Converted>, HttpError> {
+        let (subject, chain_id) = (&self.image.digest, self.image.chain_id());
+        let Some(manifest) = self.blobs.repository.converted(subject, chain_id.as_deref())? else {
+            return Ok(None);
+        };
+        let name = manifest.annotations.get(NAME_ANNOTATION).and_then(|name| name.parse().ok());
+        let Some(name) = name else { return Ok(None) };
+        Ok(Some(Converted { address: self.address.at(&manifest.digest)?, name, manifest }))
+    }
+
+    /// A small file that refers to it, with what its manifest says; `None` where that is something else.
+    ///
+    /// # Errors
+    /// When the registry does not have it, or it has more than 4 MiB.
+    pub fn attached(
+        &self,
+        listed: &Descriptor,
+        artifact_type: &str,
+    ) -> Result<Option<(Descriptor, Vec<u8>)>, HttpError> {
+        self.blobs.repository.attached(listed, &self.image.digest, artifact_type)
+    }
+
+    /// Its merged root, as a source of an image. Fetches all layers.
+    ///
+    /// # Errors
+    /// When a layer cannot be fetched, or is damaged.
+    pub fn source(
+        &mut self,
+        options: &SourceOptions,
+        progress: &dyn Fn(SourceProgress),
+    ) -> anyhow::Result<Source> {
+        let shown = self.address.to_string();
+        Ok(Source::open_blobs(&mut self.blobs, &self.image.manifest, Path::new(&shown), options, progress)?)
+    }
+}
+
+/// An image of headstart's that was made of a container's image.
+#[derive(Clone, Debug)]
+pub struct Converted {
+    /// Where it is, by the digest of its manifest.
+    pub address: RegistryAddress,
+    /// Its name.
+    pub name: ImageDigest,
+    /// Its manifest, with its annotations.
+    pub manifest: Descriptor,
+}
 
 /// Opens the image at this address.
 ///
@@ -23,13 +125,8 @@ pub(crate) fn open(
     options: &SourceOptions,
     progress: &dyn Fn(SourceProgress),
 ) -> anyhow::Result<Source> {
-    let client = HttpClient::new(Timeouts::default())?;
     let address = RegistryAddress::parse(address)?;
-    let shown = address.to_string();
-    let repository = Arc::new(Repository::new(address, Arc::clone(&client), remote::keyring().logins));
-    let manifest = repository.manifest()?;
-    let mut blobs = Pulled { repository, client };
-    Ok(Source::open_blobs(&mut blobs, &manifest, Path::new(&shown), options, progress)?)
+    ContainerImage::resolve(address, options.platform.as_ref())?.source(options, progress)
 }
 
 /// Blobs that are fetched when they are needed.

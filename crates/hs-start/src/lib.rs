@@ -10,7 +10,8 @@
 //! - [`recording_line`]: how a machine that records its own start gives the profile away.
 //! - [`learned`]: profiles that starts keep for the next one.
 //! - [`trace`], [`process_log`], [`stage_spans`]: requests, processes and stages of a start, for reports.
-//! - [`source`], `container`: what images are built from; `own_command`: how an image of a container starts.
+//! - [`source`], [`disk_files`], `container`: what images are built from.
+//! - `own_command`: how an image of a container starts.
 //! - [`progress`]: how far long work has come.
 //! - [`summary`]: the figures of both.
 //! - [`pinned`], [`server_files`]: what a server of images keeps and opens.
@@ -20,7 +21,8 @@ mod base;
 pub mod boot;
 pub mod cache;
 pub mod channel;
-mod container;
+pub mod container;
+pub mod disk_files;
 mod el_torito;
 pub mod environment;
 pub mod fit;
@@ -33,7 +35,7 @@ pub mod location;
 pub mod medium;
 pub mod on_medium;
 pub mod open;
-mod own_command;
+pub mod own_command;
 pub mod pinned;
 pub mod process_log;
 pub mod progress;

@@ -19,17 +19,17 @@ const MOST_LIST_BYTES: u64 = 16 << 20;
 
 /// How the command starts.
 #[derive(Debug, Default, PartialEq, Eq)]
-pub(crate) struct OwnCommand {
+pub struct OwnCommand {
     /// The program and its arguments.
-    pub(crate) words: Vec<OsString>,
+    pub words: Vec<OsString>,
     /// Variables that the image has for it.
-    pub(crate) variables: Vec<(OsString, OsString)>,
+    pub variables: Vec<(OsString, OsString)>,
     /// Its user, unless that is the one who starts it.
-    pub(crate) user: Option<CommandUser>,
+    pub user: Option<CommandUser>,
     /// The home of the image's user; nothing where the image says nothing.
-    pub(crate) home: Option<OsString>,
+    pub home: Option<OsString>,
     /// Its working directory.
-    pub(crate) folder: Option<PathBuf>,
+    pub folder: Option<PathBuf>,
 }
 
 impl OwnCommand {
@@ -38,11 +38,7 @@ impl OwnCommand {
     ///
     /// # Errors
     /// When there is nothing to start, or the image has no such user.
-    pub(crate) fn find(
-        root: &Path,
-        words: &[OsString],
-        entrypoint: Option<&OsString>,
-    ) -> anyhow::Result<Self> {
+    pub fn find(root: &Path, words: &[OsString], entrypoint: Option<&OsString>) -> anyhow::Result<Self> {
         let tree = Tree::open(root)?;
         let of_image = tree.read(START_CONFIG_PATH, MOST_START_CONFIG_BYTES, ResolveFlags::NO_SYMLINKS)?;
         let Some(json) = of_image else {

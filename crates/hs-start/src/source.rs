@@ -39,7 +39,7 @@ impl SourceName {
         let Some((scheme, rest)) = word.to_str().and_then(|text| text.split_once(':')) else { return path() };
         match (scheme, rest.strip_prefix("//")) {
             ("oci" | "oci+http", Some(_)) => Self::Registry(format!("{scheme}:{rest}")),
-            ("docker", Some(name)) => Self::Registry(docker_address(name)),
+            ("docker", Some(name)) => Self::Registry(hs_remote::docker_address(name)),
             ("oci", None) => {
                 let (folder, name) = with_name(rest);
                 Self::Layout(folder, name)
@@ -104,16 +104,6 @@ fn with_name(text: &str) -> (PathBuf, Option<String>) {
     match text.split_once(':') {
         Some((path, name)) if !Path::new(text).exists() => (path.into(), Some(name.to_owned())),
         _ => (text.into(), None),
-    }
-}
-
-/// What a name of Docker means: without a host, its own registry, and there, without a folder, `library`.
-fn docker_address(name: &str) -> String {
-    let is_host = |part: &str| part.contains(['.', ':']) || part == "localhost";
-    match name.split_once('/') {
-        Some((host, _)) if is_host(host) => format!("oci://{name}"),
-        Some(_) => format!("oci://docker.io/{name}"),
-        None => format!("oci://docker.io/library/{name}"),
     }
 }
 

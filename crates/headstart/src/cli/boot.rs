@@ -157,6 +157,7 @@ impl Boot {
             kernel: self.kernel.clone(),
             initrd: self.qemu.initrd.clone(),
             accel: self.qemu.accel.and_then(Accel::chosen),
+            cpu: self.qemu.cpu.clone(),
             bus: self.qemu.bus.map(Into::into),
             is_medium,
             uefi: self.qemu.firmware == Some(Firmware::Uefi),

@@ -67,12 +67,16 @@ pub(crate) struct Build {
     /// stranger's file could name any file of this machine.
     #[arg(long, hide_short_help = true)]
     pub follow_backing: bool,
-    /// Take a directory or an archive as a tree of files although it is a container's image.
+    /// Take a container's image, or a raw disk (ext4, squashfs, ISO 9660, XFS, ...), as the files in it. Root
+    /// mounts a disk to read them.
     #[arg(long = "as", value_name = "KIND", hide_short_help = true, conflicts_with = "raw")]
     pub taken_as: Option<TakenAs>,
     /// The platform of a container's image, as OS/ARCHITECTURE[/VARIANT]. Default: this machine's.
     #[arg(long, value_name = "PLATFORM", hide_short_help = true)]
     pub platform: Option<Platform>,
+    /// Only the lowest N layers of a container's image.
+    #[arg(long, value_name = "N", hide_short_help = true)]
+    pub layers: Option<usize>,
     /// The most bytes that an archive may have when it is unpacked: a small file may unpack to without end.
     #[arg(long, value_name = "SIZE", default_value = "256G", hide_short_help = true)]
     pub unpack_limit: ByteSize,

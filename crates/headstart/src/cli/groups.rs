@@ -11,12 +11,32 @@ pub(super) const TEMPLATE: &str = "{before-help}{about-with-newline}\n{usage-hea
 const GROUPS: &[(&str, &[&str])] = &[
     (
         "Make images",
-        &["build", "profile", "optimize", "commit", "import", "export", "iso", "inspect", "verify"],
+        &[
+            "build", "profile", "optimize", "commit", "import", "export", "iso", "convert", "inspect",
+            "verify",
+        ],
     ),
-    ("Start from images", &["run", "boot", "resume", "mount", "attach", "fill", "detach", "overlay"]),
-    ("Serve and publish", &["serve", "push", "keygen", "sign"]),
-    ("Observe", &["report", "status", "top", "cache"]),
-    ("Try, measure, get help", &["doctor", "demo", "lab", "completions"]),
+    (
+        "Start from images or what is installed, serve, publish",
+        &[
+            "run",
+            "boot",
+            "resume",
+            "mount",
+            "bundle",
+            "attach",
+            "fill",
+            "detach",
+            "overlay",
+            "accelerate",
+            "serve",
+            "snapshotter",
+            "push",
+            "keygen",
+            "sign",
+        ],
+    ),
+    ("Observe, try, get help", &["report", "status", "top", "cache", "doctor", "demo", "lab", "completions"]),
 ];
 
 /// The list of commands by group, one line each.

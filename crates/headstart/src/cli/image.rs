@@ -22,7 +22,8 @@ pub(crate) type RemoteFlags = Plain<RemoteValues, RemoteOptions>;
 pub(crate) struct ImageFlags {
     /// An image: a file or an address.
     ///
-    /// Addresses: https://HOST/PATH.hsi, oci://HOST/NAME:TAG, s3://BUCKET/KEY, gs://…, az://…. Append
+    /// Addresses: https://HOST/PATH.hsi, oci://HOST/NAME:TAG, docker://NAME (a container's image that was
+    /// converted), s3://BUCKET/KEY, gs://…, az://…. Append
     /// #hs1-DIGEST to accept only that image, or #key=KEY to accept only images signed by that key. @FILE
     /// reads an address with secrets from a file.
     #[arg(value_parser = location_parser(), value_name = "IMAGE")]
@@ -101,7 +102,7 @@ pub(crate) fn location_parser() -> impl TypedValueParser<Value = ImageLocation> 
 
 /// What a word may mean that names no file.
 fn meant(word: &str) -> Option<String> {
-    const SCHEMES: [&str; 7] = ["http", "https", "oci", "oci+http", "s3", "gs", "az"];
+    const SCHEMES: [&str; 8] = ["http", "https", "oci", "oci+http", "docker", "s3", "gs", "az"];
     let (scheme, rest) = word.split_once(':').unwrap_or_default();
     if SCHEMES.contains(&scheme) {
         return Some(format!(

@@ -9,11 +9,12 @@ use hs_remote::Address;
 #[derive(Debug, Args)]
 #[command(allow_missing_positional = true)]
 pub(crate) struct Push {
-    /// The image: a file. Not needed with --abandon.
+    /// The image: a file. Or a profile, for a container's image in a registry: it lies beside that image, and
+    /// `headstart convert` uses it. Not needed with --abandon.
     #[arg(required_unless_present = "abandon")]
     pub image: Option<PathBuf>,
     /// Where to upload: oci://HOST/NAME:TAG, oci+http://HOST/NAME:TAG, s3://BUCKET/KEY, gs://BUCKET/KEY or
-    /// az://CONTAINER/KEY.
+    /// az://CONTAINER/KEY. Of a profile: docker://NAME or oci://HOST/NAME:TAG of the container's image.
     #[arg(value_parser = Address::parse)]
     pub address: Address,
     /// Replace an existing object. Tags of registries always move.

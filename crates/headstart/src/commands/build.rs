@@ -16,6 +16,7 @@ use super::sign::sign_output;
 use super::source::{check_there, folder_of, refuse_mounted, refuse_no_disk, say_of_source, warn_of_journal};
 use crate::cli::{Build, TakenAs};
 use hs_output::show::{self, Bar};
+use hs_start::disk_files::DiskFiles;
 use hs_start::fit::{Fitted, check_fit, fit};
 use hs_start::image::{ImageSource, RemoteOptions};
 use hs_start::open::{open_image, read_profile_heads, read_profiles};
@@ -56,22 +57,33 @@ pub(crate) fn run(args: &Build, quiet: bool) -> anyhow::Result<()> {
         refuse_mounted(path, args.mounted)?;
     }
     let heads = read_profile_heads(&args.profiles)?;
+    let tree = args.taken_as == Some(TakenAs::Tree);
+    // Before there are other threads.
+    let files = match &name {
+        SourceName::Path(path) if tree && !path.is_dir() => {
+            let needed = [path.clone(), args.output.clone()];
+            DiskFiles::mount(path, args.partition.as_deref(), &needed)?
+        }
+        _ => None,
+    };
+    let name = files.as_ref().map_or(name, |files| SourceName::Path(files.path().to_owned()));
     let bar = Bar::new(quiet);
     let options = SourceOptions {
         free_bytes: args.free.0,
         output: Some(args.output.clone()),
         raw: args.raw,
         follow_backing: args.follow_backing,
-        tree: args.taken_as == Some(TakenAs::Tree),
+        tree,
         platform: args.platform.clone(),
+        layers: args.layers,
         keep_in: Some(folder_of(&args.output)),
         unpack_limit_bytes: args.unpack_limit.0,
         ..SourceOptions::default()
     };
     let source = name.open(&options, &bar)?;
     let source = match &args.partition {
-        Some(word) => source.partition(&name.shown(), word)?,
-        None => source,
+        Some(word) if files.is_none() => source.partition(&name.shown(), word)?,
+        _ => source,
     };
     refuse_no_disk(&source, &name.shown(), args.raw || args.partition.is_some())?;
     if !quiet {

@@ -1,10 +1,12 @@
 //! One file a command.
 
+pub(crate) mod accelerate;
 pub(crate) mod attach;
 pub(crate) mod boot;
 pub(crate) mod build;
 pub(crate) mod commit;
 pub(crate) mod completions;
+pub(crate) mod containers;
 pub(crate) mod demo;
 pub(crate) mod disk_cache;
 pub(crate) mod docs;
@@ -19,10 +21,12 @@ pub(crate) mod optimize;
 pub(crate) mod overlay;
 pub(crate) mod profile;
 pub(crate) mod push;
+pub(crate) mod relocate;
 pub(crate) mod resume;
 pub(crate) mod run;
 pub(crate) mod serve;
 pub(crate) mod sign;
+pub(crate) mod snapshotter;
 mod source;
 pub(crate) mod status;
 pub(crate) mod top;

@@ -6,6 +6,7 @@ use std::path::Path;
 use std::time::Duration;
 
 use anyhow::{Context, bail};
+use hs_format::FileKind;
 use hs_remote::http::{HttpClient, Timeouts};
 use hs_remote::registry::{self, Artifact};
 use hs_remote::{Abandoned, Address, cloud, left_uploads};
@@ -17,7 +18,7 @@ use crate::cli::Push;
 use hs_output::own_folders::OwnFolders;
 use hs_output::show::{self, Bar};
 use hs_service::signals::Ends;
-use hs_start::open::open_image;
+use hs_start::open::{file_kind, open_image};
 use hs_start::remote::keyring;
 
 /// A server sends nothing while it receives a piece, which takes long on a slow link.
@@ -34,6 +35,17 @@ struct Shown {
     was_there: bool,
     /// The registry's name for it.
     digest: Option<String>,
+}
+
+#[derive(Serialize)]
+struct ShownProfile {
+    address: String,
+    profile: String,
+    bytes: u64,
+    sent_bytes: u64,
+    was_there: bool,
+    /// The registry's name for it.
+    digest: String,
 }
 
 #[derive(Serialize)]
@@ -60,8 +72,11 @@ pub(crate) fn run(args: &Push, quiet: bool) -> anyhow::Result<()> {
 
 fn send(args: &Push, path: &Path, unfinished: Option<&Path>, quiet: bool) -> anyhow::Result<()> {
     let ends = Ends::block().context("wait for signals")?;
-    let name = open_image(path)?.image_digest().to_string();
     let file = File::open(path).with_context(|| format!("open {}", path.display()))?;
+    if file_kind(&file).is_ok_and(|kind| kind == FileKind::Profile) {
+        return send_profile(args, path, quiet);
+    }
+    let name = open_image(path)?.image_digest().to_string();
     let bytes = file.metadata().with_context(|| format!("look at {}", path.display()))?.len();
     let client = HttpClient::new(PATIENT)?;
     let keyring = keyring();
@@ -109,6 +124,28 @@ fn send(args: &Push, path: &Path, unfinished: Option<&Path>, quiet: bool) -> any
         }
     }
     show::line(format_args!("{}#{}", shown.address, shown.image));
+    Ok(())
+}
+
+/// Sends a recorded start of a container's image, to lie beside it.
+fn send_profile(args: &Push, path: &Path, quiet: bool) -> anyhow::Result<()> {
+    let Address::Registry(address) = &args.address else {
+        bail!("{}: a profile lies beside a container's image in a registry", args.address)
+    };
+    let bytes = std::fs::metadata(path).with_context(|| format!("look at {}", path.display()))?.len();
+    let mut pushing = |_, _| ControlFlow::Continue(());
+    let pushed = hs_containers::profiles::push(path, address, None, &mut pushing)?;
+    let digest = pushed.digest.unwrap_or_default();
+    if args.json {
+        let (was_there, sent_bytes) = (pushed.sent_bytes == 0, pushed.sent_bytes);
+        let profile = path.display().to_string();
+        let address = address.to_string();
+        return show::json(&ShownProfile { address, profile, bytes, sent_bytes, was_there, digest });
+    }
+    if !quiet {
+        hs_output::note!("{address} has it now: `headstart convert {address}` uses it");
+    }
+    show::line(digest);
     Ok(())
 }
 

@@ -72,7 +72,7 @@ pub(crate) fn say_of_source(source: &Source, path: &Path, output: &Path) {
     if source.content() == FileKind::Disk(DiskContent::Squashfs) {
         hs_output::note!(
             "{shown}: this squashfs becomes the disk as it is; it is compressed already, so the image is about as \
-             large. To compress its files anew, unpack it (`unsquashfs -d DIR {shown}`) and build DIR"
+             large. `sudo headstart build --as tree` compresses its files anew"
         );
     }
     if source.kept_bytes() > 0 {

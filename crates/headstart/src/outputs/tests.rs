@@ -20,6 +20,8 @@ const NOT_WRITTEN: &[(&str, &[&str])] = &[
     // It is refused unless it is a file that fills itself.
     ("attach", &["file", "log_file"]),
     ("build", &["source", "scratch"]),
+    ("bundle", &["dir", "remove"]),
+    ("convert", &["upload_state"]),
     ("demo", &["out", "cache"]),
     ("detach", &["file"]),
     ("docs", &["dir"]),
@@ -69,6 +71,7 @@ impl Files {
     fn words(&self, command: &str, flags: &[&str]) -> Vec<OsString> {
         let input = &*self.path("in");
         let own: &[&str] = match command {
+            "convert" => &["oci://h/n", "-p", input],
             "export" => &[input, "--format", "raw"],
             "keygen" => &[],
             "mount" => &[input, "folder"],

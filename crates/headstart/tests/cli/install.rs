@@ -10,7 +10,7 @@ fn root() -> PathBuf {
     Path::new(env!("CARGO_MANIFEST_DIR")).join("../..").canonicalize().expect("the repository")
 }
 
-const UNITS: [&str; 2] = ["headstart@.service", "headstart-serve@.service"];
+const UNITS: [&str; 3] = ["headstart@.service", "headstart-serve@.service", "headstart-snapshotter.service"];
 
 /// A file with the place of this test's own program.
 fn unit_here(scene: &Scene, name: &str) -> PathBuf {
@@ -79,7 +79,12 @@ fn what_is_installed_can_be_removed() {
         "usr/share/fish/vendor_completions.d/headstart.fish",
         "usr/lib/systemd/system/headstart@.service",
         "usr/lib/systemd/system/headstart-serve@.service",
+        "usr/lib/systemd/system/headstart-accelerate.service",
+        "usr/lib/systemd/system/headstart-snapshotter.service",
         "usr/lib/headstart/headstart-live",
+        "usr/lib/headstart/headstart-accelerate",
+        "usr/lib/dracut/modules.d/91headstart-accelerate/accelerate.sh",
+        "usr/share/initramfs-tools/scripts/init-bottom/headstart-accelerate",
         "usr/lib/dracut/modules.d/90headstart/module-setup.sh",
         "usr/share/initramfs-tools/hooks/headstart",
         "usr/share/initramfs-tools/scripts/headstart",

@@ -1,5 +1,7 @@
 //! The built program, as people and scripts use it.
 
+mod accelerate;
+mod accelerate_boots;
 mod addresses;
 mod attacks;
 mod background_fill;
@@ -12,6 +14,8 @@ mod clouds;
 mod commits;
 mod confined;
 mod contained;
+mod containerd;
+mod containers;
 mod deaths;
 mod demo;
 mod disks;
@@ -21,6 +25,7 @@ mod filling;
 #[path = "../../../hs-fill/tests/support/filling.rs"]
 mod filling_folder;
 mod formats;
+mod grpc_client;
 mod guest_network;
 mod guest_read_ahead;
 mod hostile_ext4;
@@ -59,6 +64,7 @@ mod recorded_ext4;
 mod registry;
 mod registry_logins;
 mod relay;
+mod relocates;
 mod remote;
 mod report;
 mod resume_clones;

@@ -180,7 +180,9 @@ fn what_qemu_cannot_boot_is_refused_at_once() {
     refused(&["--kernel", &up, "--scratch", "64K"], &["64 KiB of scratch is not enough", "--scratch"]);
     boot(&scene, &image, &["--vmm", "qemu", "--accel", "tcg", "--kernel", &up, "--memory", "1000T"])
         .fails(1, &["memory", "--memory"]);
-    for flag in [&["--accel", "tcg"][..], &["--bus", "nvme"], &["--network"], &["--initrd", &up]] {
+    for flag in
+        [&["--accel", "tcg"][..], &["--cpu", "max"], &["--bus", "nvme"], &["--network"], &["--initrd", &up]]
+    {
         boot(&scene, &image, &[&["--vmm", "uml"], flag].concat()).fails(1, &[flag[0], "--vmm qemu"]);
         // Left to us, it chooses QEMU, which finds no kernel.
         boot(&scene, &image, flag).fails(1, &[if flag[0] == "--initrd" { "--kernel" } else { "/vmlinuz" }]);

@@ -65,12 +65,16 @@ impl Registry {
     }
 
     /// Kills it and starts another with its data, at the same address. The log of requests begins anew.
-    fn again(self, scene: &Scene) -> Self {
+    pub(crate) fn again(self, scene: &Scene) -> Self {
         let (log, port) = (self.log.clone(), self.port);
         drop(self);
         fs::remove_file(log).expect("there was one");
         let config = fs::read_to_string(scene.path("registry.yml")).expect("written");
         Self::start_with(scene, &config.replace("127.0.0.1:0", &format!("127.0.0.1:{port}")))
+    }
+
+    pub(crate) fn pid(&self) -> rustix::process::Pid {
+        rustix::process::Pid::from_child(&self.child)
     }
 
     fn said(&self) -> String {

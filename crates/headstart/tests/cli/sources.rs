@@ -11,7 +11,7 @@ use crate::scene::{Ran, START, Scene, has_tools, headstart, machine_has, run, to
 use crate::web::{NGINX, Nginx};
 
 /// A root with busybox, and a user beside root.
-fn root(scene: &Scene) -> String {
+pub(crate) fn root(scene: &Scene) -> String {
     for name in ["bin", "etc", "srv/web"] {
         fs::create_dir_all(scene.path("root").join(name)).expect("a folder");
     }
@@ -72,6 +72,46 @@ fn an_archive_becomes_the_image_that_its_directory_becomes() {
 }
 
 #[test]
+fn the_files_of_a_disk_become_the_image_that_their_directory_becomes() {
+    if !machine_has(START) || !has_tools(&["mksquashfs", "mkfs.ext4", "sfdisk"]) {
+        return;
+    }
+    let scene = Scene::new();
+    let folder = root(&scene);
+    let file = |name: &str| format!("{folder}/{name}");
+    fs::hard_link(file("etc/motd"), file("etc/issue")).expect("a link");
+    let flags = rustix::fs::XattrFlags::empty();
+    rustix::fs::lsetxattr(file("bin/busybox"), "trusted.note", b"kept", flags).expect("an attribute");
+    tool("mknod", &[&file("null"), "c", "1", "3"]);
+    // A squashfs keeps seconds.
+    tool("sh", &["-c", &format!("find {folder} -exec touch -h -d @1700000000 {{}} +")]);
+    let digest = |built: Value| built["disk_digest"].as_str().expect("a digest").to_owned();
+    let of_folder = digest(build(&folder, &scene.arg("folder.hsi")));
+    let squashfs = scene.arg("root.squashfs");
+    tool("mksquashfs", &[&folder, &squashfs, "-quiet", "-no-progress"]);
+    let output = scene.arg("tree.hsi");
+    let as_tree = |disk: &str, more: &[&str]| {
+        let words = ["build", disk, "-o", &output, "--codec", "zstd:1", "--as", "tree", "--json", "--force"];
+        run([&words[..], more].concat())
+    };
+    assert_eq!(digest(as_tree(&squashfs, &[]).ok().json()), of_folder);
+    // In a partition, as an ext4 that has a folder more.
+    let disk = scene.arg("disk.raw");
+    let script = format!(
+        "mkdir {folder}/lost+found; touch -d @1700000000 {folder} {folder}/lost+found; \
+         chmod 700 {folder}/lost+found; truncate -s 24M {disk}; \
+         E2FSPROGS_FAKE_TIME=1700000000 mkfs.ext4 -q -F -d {folder} -E offset=1048576 {disk} 20M; \
+         echo 'start=2048, size=40960' | sfdisk -q {disk}"
+    );
+    tool("sh", &["-ec", &script]);
+    as_tree(&disk, &[]).fails(1, &["--partition"]);
+    let of_disk = digest(as_tree(&disk, &["--partition", "1"]).ok().json());
+    assert_eq!(of_disk, digest(build(&folder, &scene.arg("more.hsi"))));
+    as_tree(&scene.arg("folder.hsi"), &[]).fails(1, &["a headstart image"]);
+    scene.wait_until_clean();
+}
+
+#[test]
 fn an_archive_that_lies_is_refused_with_its_entry() {
     let scene = Scene::new();
     root(&scene);
@@ -106,7 +146,7 @@ fn blob(layout: &Path, media_type: &str, path: &Path) -> Value {
 }
 
 /// A layout of the root in one layer; gives the descriptor of its manifest.
-fn layout(scene: &Scene, config: &Value) -> (String, Value) {
+pub(crate) fn layout(scene: &Scene, config: &Value) -> (String, Value) {
     let folder = scene.path("layout");
     fs::create_dir_all(folder.join("blobs/sha256")).expect("folders");
     let layer = tar(scene, "layer.tar");

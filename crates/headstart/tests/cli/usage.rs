@@ -6,8 +6,10 @@ use std::process::Stdio;
 use crate::mounts::umount;
 use crate::scene::{Ran, Running, Scene, headstart, machine_has, run};
 
-pub(crate) const COMMANDS: [&[&str]; 36] = [
+pub(crate) const COMMANDS: [&[&str]; 38] = [
     &["build"],
+    &["convert"],
+    &["bundle"],
     &["import"],
     &["export"],
     &["profile"],

@@ -42,7 +42,7 @@ use changed::ChangedDisk;
 pub use changed::DiskChanges;
 use cloop::CloopDisk;
 use container::Chosen;
-pub use container::{Blob, Blobs, ContainerFault, Known, Platform};
+pub use container::{Blob, Blobs, ContainerFault, Known, Platform, ResolvedImage};
 pub use error::SourceError;
 use qcow2::Qcow2Disk;
 pub use qcow2::Qcow2Fault;
@@ -94,6 +94,8 @@ pub struct SourceOptions {
     pub tree: bool,
     /// The platform of a container's image; this machine's when not given.
     pub platform: Option<Platform>,
+    /// The lowest layers of a container's image that are taken; all when not given.
+    pub layers: Option<usize>,
     /// The folder for what of an archive must be kept while the image is built; that of temporary files when
     /// not given.
     pub keep_in: Option<PathBuf>,
@@ -112,6 +114,7 @@ impl Default for SourceOptions {
             follow_backing: false,
             tree: false,
             platform: None,
+            layers: None,
             keep_in: None,
             unpack_limit_bytes: UNPACK_LIMIT_BYTES,
         }

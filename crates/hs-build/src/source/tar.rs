@@ -106,7 +106,7 @@ impl TarReading<'_> {
                 return Err((None, ArchiveFault::Sparse("it is longer than any that has a meaning")));
             }
             if !window.fill(needed.max(seen + 1)).map_err(|fault| (None, fault))? {
-                return at_end(window).map_err(|fault| (None, fault));
+                return at_end(window, self.is_layer).map_err(|fault| (None, fault));
             }
         }
     }
@@ -232,10 +232,12 @@ impl TarReading<'_> {
     }
 }
 
-/// Archives end with two blocks of zeros; one, and nothing after it, is as good.
-fn at_end(window: &Window<'_>) -> Result<(), ArchiveFault> {
+/// Archives end with two blocks of zeros; one, and nothing after it, is as good. A layer may end without any,
+/// as umoci writes it: its digest proves that it is whole.
+fn at_end(window: &Window<'_>, is_layer: bool) -> Result<(), ArchiveFault> {
     let (rest, bytes) = (window.next_bytes(), window.position());
     match rest.len() {
+        0 if is_layer => Ok(()),
         0 => Err(ArchiveFault::NoEnd { bytes }),
         _ if rest.iter().all(|&byte| byte == 0) && rest.len() as u64 >= SECTOR_BYTES => Ok(()),
         len => Err(ArchiveFault::Truncated { bytes: bytes + len as u64 }),

@@ -35,7 +35,11 @@ impl Image {
 
     /// A layer, packed by this program; not at all by none.
     fn layer(mut self, packing: &str, tar: Tar) -> Self {
-        let bytes = tar.bytes();
+        let mut bytes = tar.bytes();
+        if packing == "gzip" && bytes.ends_with(&[0; 1024]) {
+            // umoci ends its layers without zeros.
+            bytes.truncate(bytes.len() - 1024);
+        }
         let packed = if packing.is_empty() { bytes.clone() } else { filter(packing, &["-c"], &bytes) };
         let descriptor = self.blob(LAYER, &packed);
         self.layers.push((descriptor, sha256(&bytes)));

@@ -313,6 +313,14 @@ fn path_of(fd: &OwnedFd) -> PathBuf {
 }
 
 /// `mount(2)` of a file system without a device.
+/// Mounts an overlay over `lower`, which stays as it is: what is written goes to `upper`.
+///
+/// # Errors
+/// Not root, no overlay driver, or a file system of `upper` that cannot be the upper one.
+pub fn mount_overlay(lower: &Path, upper: &Path, work: &Path, target: &Path) -> Result<(), LinuxError> {
+    mount_at(target, "overlay", MountFlags::empty(), &overlay_options(lower, upper, work))
+}
+
 fn mount_at(target: &Path, kind: &str, flags: MountFlags, data: &[u8]) -> Result<(), LinuxError> {
     let failed = |source: std::io::Error| match source.raw_os_error() {
         Some(libc::EPERM) => LinuxError::NeedsRoot { what: "mounting a root" },

@@ -28,6 +28,17 @@ const MOST_SAID: usize = 200;
 pub(super) enum Right {
     Pull,
     Push,
+    Delete,
+}
+
+impl Right {
+    const fn actions(self) -> &'static str {
+        match self {
+            Self::Pull => "pull",
+            Self::Push => "pull,push",
+            Self::Delete => "pull,push,delete",
+        }
+    }
 }
 
 /// Requests to one repository.
@@ -181,7 +192,7 @@ impl Access {
         if login.is_some() {
             self.check_realm(&url)?;
         }
-        let actions = if self.right == Right::Push { "pull,push" } else { "pull" };
+        let actions = self.right.actions();
         let ours = format!("repository:{}:{actions}", self.address.repository);
         // For reading, the scope that the registry names; it does not know yet that we want to write.
         let scope = scope.filter(|_| self.right == Right::Pull).unwrap_or(&ours);

@@ -99,6 +99,21 @@ impl RegistryAddress {
         &self.reference
     }
 
+    /// The address of the manifest of this digest, of the same repository.
+    ///
+    /// # Errors
+    /// [`HttpError::NotAnImage`] when that is no digest.
+    pub fn at(&self, digest: &str) -> Result<Self, HttpError> {
+        let reason = || HttpError::NotAnImage { reason: format!("{digest:?} is no SHA-256 digest") };
+        Ok(Self { reference: Reference::Digest(digest.parse().map_err(|()| reason())?), ..self.clone() })
+    }
+
+    /// The host and the name of the repository, as container engines write them.
+    #[must_use]
+    pub fn name(&self) -> String {
+        format!("{}/{}", self.host, self.repository)
+    }
+
     /// The last part of the repository's name.
     #[must_use]
     pub fn file_name(&self) -> &str {

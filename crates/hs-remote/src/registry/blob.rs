@@ -8,8 +8,10 @@ use reqwest::header::ACCEPT;
 
 use super::access::{Access, Right, refused};
 use super::address::{Reference, RegistryAddress};
+use super::converted;
 use super::login::Logins;
-use super::manifest::{Described, MANIFEST_TYPE, Manifest};
+use super::manifest::Described;
+use super::repository::ACCEPTED;
 use crate::http::{HttpClient, HttpError, Locate, Located};
 use crate::sha256::Sha256;
 
@@ -17,7 +19,8 @@ use crate::sha256::Sha256;
 /// later.
 pub struct RegistryImage {
     access: Access,
-    described: Mutex<Option<Described>>,
+    /// The image, and whether the address itself is of it, not of a container's image that it was made of.
+    described: Mutex<Option<(Described, bool)>>,
 }
 
 impl RegistryImage {
@@ -28,10 +31,11 @@ impl RegistryImage {
         Self { access, described: Mutex::default() }
     }
 
-    fn describe(&self) -> Result<Described, HttpError> {
+    fn describe(&self) -> Result<(Described, bool), HttpError> {
         let address = self.access.address();
         let url = address.url(&format!("manifests/{}", address.reference()))?;
-        let answer = self.access.ask(&Method::GET, &url, |asked| asked.header(ACCEPT, MANIFEST_TYPE))?;
+        let answer =
+            self.access.ask(&Method::GET, &url, |asked| asked.header(ACCEPT, ACCEPTED.join(", ")))?;
         if answer.status != 200 {
             return Err(refused("the manifest", &answer));
         }
@@ -41,7 +45,7 @@ impl RegistryImage {
                 return Err(HttpError::Digest { expected: expected.to_string(), found: found.to_string() });
             }
         }
-        Manifest::describe(&answer.body)
+        converted::meant(&self.access, &answer.body)
     }
 }
 
@@ -53,11 +57,11 @@ impl Locate for RegistryImage {
     fn locate(&self) -> Result<Located, HttpError> {
         let mut described = self.described.lock();
         let blob = match &*described {
-            Some(described) => {
+            Some((described, _)) => {
                 self.access.renew()?;
                 described.blob
             }
-            None => described.insert(self.describe()?).blob,
+            None => described.insert(self.describe()?).0.blob,
         };
         let url = self.access.address().url(&format!("blobs/{blob}"))?;
         Ok(Located { url, headers: self.access.headers(), lasts: None })
@@ -68,12 +72,14 @@ impl Locate for RegistryImage {
     }
 
     fn size(&self) -> Option<u64> {
-        self.described.lock().as_ref().map(|described| described.size)
+        self.described.lock().as_ref().map(|(described, _)| described.size)
     }
 
-    /// Where the address has the manifest's digest, and that has the name.
+    /// Where the address has the manifest's digest, and that has the name: the digest of a container's image
+    /// says nothing of what was made of it.
     fn certain_name(&self) -> Option<String> {
         let is_certain = matches!(self.access.address().reference(), Reference::Digest(_));
-        self.described.lock().as_ref().and_then(|described| described.name.clone()).filter(|_| is_certain)
+        let described = self.described.lock();
+        described.as_ref().filter(|(_, is_itself)| is_certain && *is_itself)?.0.name.clone()
     }
 }

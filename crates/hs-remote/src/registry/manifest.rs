@@ -11,6 +11,20 @@ use crate::sha256::Sha256;
 pub const IMAGE_TYPE: &str = "application/vnd.headstart.image.v1";
 /// The annotation with the image's own name, `hs1-…`.
 pub const NAME_ANNOTATION: &str = "io.headstart.name";
+/// What the artifact and its layer are that hold the profile of a start.
+pub const PROFILE_TYPE: &str = "application/vnd.headstart.profile.v1";
+/// Of an image that was converted: the digest of the container's manifest that it was made of.
+pub const SOURCE_ANNOTATION: &str = "io.headstart.source";
+/// Of the same: the chain ID of all layers (image specification 1.1), which is one name of the root.
+pub const CHAIN_ANNOTATION: &str = "io.headstart.chain-id";
+/// Of the same: the platform, `linux/amd64`.
+pub const PLATFORM_ANNOTATION: &str = "io.headstart.platform";
+/// Of the same: what else the conversion depends on. Equal ones need not be made again.
+pub const RECIPE_ANNOTATION: &str = "io.headstart.recipe";
+/// Of a profile: the command that was recorded.
+pub const COMMAND_ANNOTATION: &str = "io.headstart.command";
+/// When it was made, RFC 3339 in UTC: of several, the last one counts.
+pub const CREATED_ANNOTATION: &str = "org.opencontainers.image.created";
 /// The accepted media type.
 pub(super) const MANIFEST_TYPE: &str = "application/vnd.oci.image.manifest.v1+json";
 /// A configuration that says nothing, and its bytes.
@@ -28,18 +42,28 @@ pub(super) struct Manifest {
     config: Option<Descriptor>,
     #[serde(default)]
     layers: Vec<Descriptor>,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    subject: Option<Descriptor>,
     #[serde(default)]
     annotations: BTreeMap<String, String>,
 }
 
-#[derive(Clone, Debug, Serialize, Deserialize)]
+/// How a document names a manifest or a blob: image specification 1.1, "OCI Content Descriptors".
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
-pub(super) struct Descriptor {
-    media_type: String,
-    digest: String,
-    size: u64,
+pub struct Descriptor {
+    /// What it is.
+    pub media_type: String,
+    /// Its digest, `sha256:` and 64 digits.
+    pub digest: String,
+    /// Its bytes.
+    pub size: u64,
+    /// Of a manifest, the type of what it holds.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub artifact_type: Option<String>,
+    /// What else is said of it.
     #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
-    annotations: BTreeMap<String, String>,
+    pub annotations: BTreeMap<String, String>,
 }
 
 /// The description of an image in a manifest.
@@ -51,29 +75,65 @@ pub(super) struct Described {
     pub(super) name: Option<String>,
 }
 
+impl Descriptor {
+    pub(super) fn new(
+        media_type: &str,
+        digest: Sha256,
+        size: u64,
+        annotations: BTreeMap<String, String>,
+    ) -> Self {
+        let media_type = media_type.to_owned();
+        Self { media_type, digest: digest.to_string(), size, artifact_type: None, annotations }
+    }
+}
+
 impl Manifest {
     /// One for the image `name`, which is the blob `digest` of `size` bytes and was called `title`.
     pub(super) fn of_image(digest: Sha256, size: u64, name: &str, title: &str) -> Self {
-        let layer = Descriptor {
-            media_type: IMAGE_TYPE.to_owned(),
-            digest: digest.to_string(),
-            size,
-            annotations: BTreeMap::from([("org.opencontainers.image.title".to_owned(), title.to_owned())]),
-        };
-        let config = Descriptor {
-            media_type: EMPTY_TYPE.to_owned(),
-            digest: Sha256::of(EMPTY).to_string(),
-            size: EMPTY.len() as u64,
-            annotations: BTreeMap::new(),
-        };
+        let annotations = BTreeMap::from([(NAME_ANNOTATION.to_owned(), name.to_owned())]);
+        Self::of_blob(IMAGE_TYPE, digest, size, title, annotations)
+    }
+
+    /// One for a blob of this type.
+    pub(super) fn of_blob(
+        artifact_type: &str,
+        digest: Sha256,
+        size: u64,
+        title: &str,
+        annotations: BTreeMap<String, String>,
+    ) -> Self {
+        let title = BTreeMap::from([("org.opencontainers.image.title".to_owned(), title.to_owned())]);
+        let layer = Descriptor::new(artifact_type, digest, size, title);
+        let config = Descriptor::new(EMPTY_TYPE, Sha256::of(EMPTY), EMPTY.len() as u64, BTreeMap::new());
         Self {
             schema_version: 2,
             media_type: Some(MANIFEST_TYPE.to_owned()),
-            artifact_type: Some(IMAGE_TYPE.to_owned()),
+            artifact_type: Some(artifact_type.to_owned()),
             config: Some(config),
             layers: vec![layer],
-            annotations: BTreeMap::from([(NAME_ANNOTATION.to_owned(), name.to_owned())]),
+            subject: None,
+            annotations,
         }
+    }
+
+    /// The same, which refers to another manifest.
+    pub(super) fn with_subject(self, subject: Descriptor) -> Self {
+        Self { subject: Some(subject), ..self }
+    }
+
+    /// The descriptor of the manifest with these bytes, as a list of referrers has it (distribution
+    /// specification 1.1, "Listing Referrers"); `None` where it refers to another one than `subject`.
+    pub(super) fn referrer(bytes: &[u8], subject: Sha256) -> Option<Descriptor> {
+        let manifest: Self = serde_json::from_slice(bytes).ok()?;
+        if manifest.subject?.digest.parse() != Ok(subject) {
+            return None;
+        }
+        let media_type = manifest.media_type.as_deref().unwrap_or(MANIFEST_TYPE);
+        let of_config = manifest.config.map(|config| config.media_type);
+        let mut referrer =
+            Descriptor::new(media_type, Sha256::of(bytes), bytes.len() as u64, manifest.annotations);
+        referrer.artifact_type = manifest.artifact_type.or(of_config);
+        Some(referrer)
     }
 
     /// Reads a manifest: the one layer that is an image of ours, or the only layer of an artifact that was
@@ -100,7 +160,7 @@ impl Manifest {
 
 /// A layer of a container's file system, which no tool of ours can read.
 fn is_file_system(media_type: &str) -> bool {
-    media_type.contains("tar") || media_type.contains("rootfs")
+    media_type.contains(".tar") || media_type.contains("rootfs")
 }
 
 #[cfg(test)]

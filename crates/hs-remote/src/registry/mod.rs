@@ -9,6 +9,8 @@
 //!   [`NAME_ANNOTATION`] has the image's own name.
 //! - A blob is read by ranges from the registry, or from the place that it redirects to. An expired token
 //!   is replaced when it is refused.
+//! - A manifest may refer to another one, its subject: [`attach()`] sends such, [`Repository::referrers`]
+//!   finds them, by the registry's own list or by the tag that stands for it.
 //! - [`push()`] sends what the registry does not have: the blob in pieces, from where it was after a cut
 //!   connection, then the manifest.
 //!
@@ -16,17 +18,27 @@
 
 mod access;
 mod address;
+mod attach;
 mod blob;
 mod challenge;
+mod converted;
+mod copy;
 mod login;
 mod manifest;
 mod push;
+mod referrers;
 mod repository;
 
 pub use address::{Reference, RegistryAddress};
+pub use attach::{Attachment, attach, remove};
 pub use blob::RegistryImage;
+pub use converted::newest_first;
+pub use copy::{Copying, copy};
 pub use login::{Login, Logins};
-pub use manifest::{IMAGE_TYPE, NAME_ANNOTATION};
+pub use manifest::{
+    CHAIN_ANNOTATION, COMMAND_ANNOTATION, CREATED_ANNOTATION, Descriptor, IMAGE_TYPE, NAME_ANNOTATION,
+    PLATFORM_ANNOTATION, PROFILE_TYPE, RECIPE_ANNOTATION, SOURCE_ANNOTATION,
+};
 pub use push::{Artifact, abandon, push};
 pub use repository::{Repository, RepositoryBlob};
 

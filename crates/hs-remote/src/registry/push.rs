@@ -21,7 +21,7 @@ use crate::unfinished::Unfinished;
 use crate::{Abandoned, PushError, Pushed, Pushing};
 
 /// Bytes of a request: what is sent again after a cut connection, at most.
-const PIECE_BYTES: u64 = 4 << 20;
+pub(super) const PIECE_BYTES: u64 = 4 << 20;
 
 /// What is to be sent.
 #[derive(Clone, Copy, Debug)]
@@ -34,6 +34,13 @@ pub struct Artifact<'a> {
     pub name: &'a str,
     /// The folder where uploads that are under way are noted, so that a later process can continue them.
     pub unfinished: Option<&'a Path>,
+}
+
+impl Artifact<'_> {
+    /// What the manifest calls the file.
+    pub(super) fn title(&self) -> String {
+        self.path.file_name().unwrap_or_default().to_string_lossy().into_owned()
+    }
 }
 
 /// Sends the missing parts of an image, then the manifest, which the tag then means.
@@ -49,16 +56,10 @@ pub fn push(
     pushing: &mut Pushing<'_>,
 ) -> Result<Pushed, PushError> {
     let access = Access::new(client, address.clone(), logins, Right::Push);
-    let (blob, size) = digest_of(artifact)?;
-    let mut sending = Sending { access: &access, tries: Tries::new(address.to_string()) };
+    let mut sending = Sending::new(&access);
     let refused = |source| PushError::Refused { address: address.to_string(), source };
-    let there = sending.try_often(|access| exists(access, blob)).map_err(refused)?;
-    let (sent_bytes, resumed_bytes) =
-        if there { (0, 0) } else { sending.send_file(artifact, blob, size, pushing)? };
-    pushing(size, size).is_break();
-    sending.try_often(send_empty).map_err(refused)?;
-    let title = artifact.path.file_name().unwrap_or_default().to_string_lossy();
-    let manifest = Manifest::of_image(blob, size, artifact.name, &title);
+    let blob = sending.send_blobs(artifact, pushing)?;
+    let manifest = Manifest::of_image(blob.digest, blob.size, artifact.name, &artifact.title());
     let text = serde_json::to_vec(&manifest).expect("strings and numbers are JSON");
     let digest = Sha256::of(&text);
     if let Reference::Digest(wanted) = address.reference()
@@ -66,7 +67,9 @@ pub fn push(
     {
         return Err(refused(HttpError::Digest { expected: wanted.to_string(), found: digest.to_string() }));
     }
-    sending.try_often(|access| send_manifest(access, &text)).map_err(refused)?;
+    let reference = address.reference().to_string();
+    sending.try_often(|access| send_manifest(access, &reference, MANIFEST_TYPE, &text)).map_err(refused)?;
+    let SentBlob { sent_bytes, resumed_bytes, .. } = blob;
     Ok(Pushed { sent_bytes, resumed_bytes, digest: Some(digest.to_string()) })
 }
 
@@ -129,7 +132,7 @@ fn digest_of(artifact: Artifact<'_>) -> Result<(Sha256, u64), PushError> {
 }
 
 /// Whether the registry has a blob.
-fn exists(access: &Access, blob: Sha256) -> Result<bool, HttpError> {
+pub(super) fn exists(access: &Access, blob: Sha256) -> Result<bool, HttpError> {
     let url = access.address().url(&format!("blobs/{blob}"))?;
     let answer = access.ask(&Method::HEAD, &url, |asked| asked)?;
     match answer.status {
@@ -149,18 +152,24 @@ fn send_empty(access: &Access) -> Result<(), HttpError> {
     upload.finish(access, digest, EMPTY)
 }
 
-fn send_manifest(access: &Access, text: &[u8]) -> Result<(), HttpError> {
-    let url = access.address().url(&format!("manifests/{}", access.address().reference()))?;
-    let answer = access
-        .ask(&Method::PUT, &url, |asked| asked.header(CONTENT_TYPE, MANIFEST_TYPE).body(text.to_vec()))?;
+/// Sends a manifest, by its digest or under a tag.
+pub(super) fn send_manifest(
+    access: &Access,
+    reference: &str,
+    media_type: &str,
+    text: &[u8],
+) -> Result<Answer, HttpError> {
+    let url = access.address().url(&format!("manifests/{reference}"))?;
+    let answer =
+        access.ask(&Method::PUT, &url, |asked| asked.header(CONTENT_TYPE, media_type).body(text.to_vec()))?;
     match answer.status {
-        200..=204 => Ok(()),
+        200..=204 => Ok(answer),
         _ => Err(refused("the manifest", &answer)),
     }
 }
 
 /// A blob that is being sent.
-struct Upload {
+pub(super) struct Upload {
     /// Where its next bytes go; the address changes after each piece.
     place: Url,
     /// Every piece but the last must have at least this many bytes.
@@ -168,16 +177,21 @@ struct Upload {
 }
 
 impl Upload {
-    fn begin(access: &Access) -> Result<Self, HttpError> {
+    pub(super) fn begin(access: &Access) -> Result<Self, HttpError> {
         let url = access.address().url("blobs/uploads/")?;
         let answer = access.ask(&Method::POST, &url, |asked| asked.body(""))?;
         if answer.status != 202 {
             return Err(refused("an upload", &answer));
         }
+        Self::begun(url, &answer)
+    }
+
+    /// What was begun with this answer to a request to `url`.
+    pub(super) fn begun(url: Url, answer: &Answer) -> Result<Self, HttpError> {
         let least =
             answer.headers.get("oci-chunk-min-length").and_then(|field| field.to_str().ok()?.parse().ok());
         let mut upload = Self { place: url, least_bytes: least.unwrap_or(0) };
-        upload.moved(&answer)?;
+        upload.moved(answer)?;
         Ok(upload)
     }
 
@@ -194,7 +208,7 @@ impl Upload {
         Ok(())
     }
 
-    fn send(&mut self, access: &Access, at: u64, piece: &Bytes) -> Result<(), HttpError> {
+    pub(super) fn send(&mut self, access: &Access, at: u64, piece: &Bytes) -> Result<(), HttpError> {
         let range = format!("{at}-{}", at + piece.len() as u64 - 1);
         let answer = access.ask(&Method::PATCH, &self.place, |asked| {
             asked
@@ -222,7 +236,7 @@ impl Upload {
         Ok(last.filter(|last| *last > 0).map_or(0, |last| last + 1))
     }
 
-    fn finish(&self, access: &Access, digest: Sha256, rest: &[u8]) -> Result<(), HttpError> {
+    pub(super) fn finish(&self, access: &Access, digest: Sha256, rest: &[u8]) -> Result<(), HttpError> {
         let mut url = self.place.clone();
         url.query_pairs_mut().append_pair("digest", &digest.to_string());
         let answer = access.ask(&Method::PUT, &url, |asked| {
@@ -244,21 +258,50 @@ impl Upload {
     }
 
     /// The same, where nothing can be done about a failure.
-    fn leave(&self, access: &Access) {
+    pub(super) fn leave(&self, access: &Access) {
         if let Err(error) = self.give_up(access) {
             log::debug!("{}: an upload is left there: {error}", access.address());
         }
     }
 }
 
-struct Sending<'a> {
+/// A blob that the registry has.
+pub(super) struct SentBlob {
+    pub(super) digest: Sha256,
+    pub(super) size: u64,
+    pub(super) sent_bytes: u64,
+    pub(super) resumed_bytes: u64,
+}
+
+pub(super) struct Sending<'a> {
     access: &'a Access,
     tries: Tries,
 }
 
-impl Sending<'_> {
+impl<'a> Sending<'a> {
+    pub(super) fn new(access: &'a Access) -> Self {
+        Self { access, tries: Tries::new(access.address().to_string()) }
+    }
+
+    /// Sends the file and the empty configuration, as far as they are not there.
+    pub(super) fn send_blobs(
+        &mut self,
+        artifact: Artifact<'_>,
+        pushing: &mut Pushing<'_>,
+    ) -> Result<SentBlob, PushError> {
+        let (digest, size) = digest_of(artifact)?;
+        let address = self.access.address().to_string();
+        let refused = |source| PushError::Refused { address: address.clone(), source };
+        let there = self.try_often(|access| exists(access, digest)).map_err(refused)?;
+        let (sent_bytes, resumed_bytes) =
+            if there { (0, 0) } else { self.send_file(artifact, digest, size, pushing)? };
+        pushing(size, size).is_break();
+        self.try_often(send_empty).map_err(refused)?;
+        Ok(SentBlob { digest, size, sent_bytes, resumed_bytes })
+    }
+
     /// Repeats an operation, after pauses, while it may succeed.
-    fn try_often<T>(
+    pub(super) fn try_often<T>(
         &mut self,
         mut what: impl FnMut(&Access) -> Result<T, HttpError>,
     ) -> Result<T, HttpError> {

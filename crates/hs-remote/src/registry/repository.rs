@@ -8,13 +8,15 @@ use reqwest::header::ACCEPT;
 
 use super::access::{Access, Right, refused};
 use super::address::{Reference, RegistryAddress};
+use super::converted;
 use super::login::Logins;
-use super::manifest::MANIFEST_TYPE;
+use super::manifest::{Descriptor, MANIFEST_TYPE};
+use super::referrers;
 use crate::http::{HttpClient, HttpError, Locate, Located};
 use crate::sha256::Sha256;
 
 /// What may be the answer: an image or a list of images, of the Open Container Initiative or of Docker.
-const ACCEPTED: [&str; 4] = [
+pub(super) const ACCEPTED: [&str; 4] = [
     MANIFEST_TYPE,
     "application/vnd.oci.image.index.v1+json",
     "application/vnd.docker.distribution.manifest.v2+json",
@@ -66,6 +68,40 @@ impl Repository {
             blob: known(digest)?,
             is_known: AtomicBool::new(false),
         })
+    }
+
+    /// The manifests of this type that refer to the manifest `subject`: what the registry lists, or what the
+    /// tag that stands for the list has. None of it is verified.
+    ///
+    /// # Errors
+    /// When `subject` is no digest, the registry refuses, or its list is none.
+    pub fn referrers(&self, subject: &str, artifact_type: &str) -> Result<Vec<Descriptor>, HttpError> {
+        referrers::list(&self.0, known(subject)?, artifact_type)
+    }
+
+    /// The last of the images that were made of the container's image `subject` (`headstart convert`) and
+    /// refer to it: its manifest, with what that itself says. `chain_id` is that of the container's layers,
+    /// where it is known. An image of another root, or one that is only listed so, is passed over.
+    ///
+    /// # Errors
+    /// When `subject` is no digest, the registry refuses, or its list is none.
+    pub fn converted(&self, subject: &str, chain_id: Option<&str>) -> Result<Option<Descriptor>, HttpError> {
+        let found = converted::find(&self.0, known(subject)?, chain_id)?;
+        Ok(found.map(|found| found.manifest))
+    }
+
+    /// A small file that refers to `subject`, with what its manifest says of it; `None` where that says that
+    /// it is something else. Its digest is right.
+    ///
+    /// # Errors
+    /// When the registry does not have it, or it has more than 4 MiB.
+    pub fn attached(
+        &self,
+        listed: &Descriptor,
+        subject: &str,
+        artifact_type: &str,
+    ) -> Result<Option<(Descriptor, Vec<u8>)>, HttpError> {
+        converted::attached(&self.0, &listed.digest, known(subject)?, artifact_type)
     }
 
     fn fetch(&self, reference: &str) -> Result<Vec<u8>, HttpError> {

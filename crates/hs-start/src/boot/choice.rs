@@ -39,6 +39,8 @@ pub struct VmmChoice {
     pub initrd: Option<PathBuf>,
     /// What executes the instructions of QEMU's guest; a trial decides when `None`.
     pub accel: Option<Accelerator>,
+    /// QEMU's word for the processor of its guest.
+    pub cpu: Option<String>,
     /// How QEMU's guest sees its disk; a medium as a disc, any other disk as one of virtio when `None`.
     pub bus: Option<Bus>,
     /// Whether the disk is a medium that firmware starts.
@@ -109,6 +111,7 @@ fn qemu(asked: &VmmChoice, instead_of_uml: Option<String>) -> anyhow::Result<Vmm
         program: qemu::find_program(&std::env::var_os("PATH").unwrap_or_default())?,
         kernel,
         accel: asked.accel,
+        cpu: asked.cpu.clone(),
         bus: asked.bus.unwrap_or(match asked.is_medium {
             true => Bus::Cd,
             false => Bus::Virtio,

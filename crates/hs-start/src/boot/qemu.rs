@@ -75,6 +75,8 @@ pub struct QemuSpec {
     pub kernel: KernelOf,
     /// What executes it; a trial decides when `None`.
     pub accel: Option<Accelerator>,
+    /// QEMU's word for its processor, where the usual one will not do.
+    pub cpu: Option<String>,
     /// How it sees its disk.
     pub bus: Bus,
     /// Its network, if it has one.
@@ -262,6 +264,7 @@ impl OnQemu {
             keeps: spec.keep.is_some(),
             bus: self.spec.bus,
             accelerator: self.accelerator,
+            cpu: self.spec.cpu.clone(),
             scratch: self.scratch.clone(),
             memory: spec.memory,
             init: spec.init.clone(),

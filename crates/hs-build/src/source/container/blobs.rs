@@ -110,6 +110,15 @@ impl Blobs for LayoutBlobs<'_> {
 pub(super) struct Sha256;
 
 impl Sha256 {
+    /// The digest of these bytes.
+    pub(super) fn of(bytes: &[u8]) -> String {
+        Self::written(ring::digest::digest(&SHA256, bytes).as_ref())
+    }
+
+    fn written(digest: &[u8]) -> String {
+        digest.iter().fold("sha256:".to_owned(), |text, byte| format!("{text}{byte:02x}"))
+    }
+
     /// The digits of a digest.
     pub(super) fn digits(digest: &str) -> Result<&str, ContainerFault> {
         let is_digit = |byte: u8| byte.is_ascii_digit() || (b'a'..=b'f').contains(&byte);
@@ -151,9 +160,7 @@ impl Passing {
     /// Fails unless what has passed has this digest.
     pub(super) fn check(&self, name: &str, expected: &str) -> Result<(), ContainerFault> {
         Sha256::digits(expected)?;
-        let digest = self.0.borrow().0.clone().finish();
-        let digits: String = digest.as_ref().iter().map(|byte| format!("{byte:02x}")).collect();
-        let found = format!("sha256:{digits}");
+        let found = Sha256::written(self.0.borrow().0.clone().finish().as_ref());
         if found == expected {
             return Ok(());
         }

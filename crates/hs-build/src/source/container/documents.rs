@@ -180,6 +180,9 @@ fn is_name(name: &str, full: &str) -> bool {
 #[derive(Clone, Debug, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub(super) struct Manifest {
+    /// Its own type; those of Docker always say it.
+    #[serde(default)]
+    pub(super) media_type: Option<String>,
     /// The type of what it holds, if that is no container's root.
     #[serde(default)]
     pub(super) artifact_type: Option<String>,

@@ -6,6 +6,7 @@
 mod blobs;
 mod documents;
 mod fault;
+mod resolved;
 
 use std::path::Path;
 use std::sync::Arc;
@@ -18,6 +19,7 @@ use documents::{
 };
 pub use fault::{ContainerFault, Known};
 use hs_ext4::Time;
+pub use resolved::ResolvedImage;
 
 use super::archive::{Stamps, Unpacked};
 use super::archive_bytes::{ArchiveBytes, Packing, peek};
@@ -154,31 +156,58 @@ fn container_error(path: &Path, fault: ContainerFault) -> SourceError {
 
 /// The image that a manifest leads to, which may be a list of images.
 fn image_of(blobs: &mut dyn Blobs, document: &[u8], chosen: &Chosen<'_>) -> Result<Image, ContainerFault> {
-    let machine = Platform::of_machine();
-    let wanted = chosen.options.platform.as_ref().unwrap_or(&machine);
-    let mut document = document.to_vec();
-    let mut name = chosen.name;
-    for _ in 0..=MOST_NESTED {
-        let manifest: Manifest = parse("manifest", &document)?;
-        if let Some(manifests) = manifest.manifests {
-            let index = Index { manifests };
-            let next = index.choose(name.take(), wanted)?;
-            document = read_blob(blobs.open_manifest(&next.digest, next.size)?, "manifest", next)?;
-            continue;
+    let found = FoundImage::find(blobs, document, chosen.name, chosen.options.platform.as_ref())?;
+    let layers = found.layers.into_iter().map(Layer::Blob).collect();
+    Image { config: found.config, layers }.checked(chosen)
+}
+
+/// An image that a manifest led to, and what it was found by.
+struct FoundImage {
+    /// The manifest, as it is stored.
+    document: Vec<u8>,
+    /// Its type, as the list or itself says.
+    media_type: String,
+    /// The platform that the list says.
+    platform: Option<Platform>,
+    config: ImageConfig,
+    layers: Vec<Descriptor>,
+}
+
+impl FoundImage {
+    /// The image of this name and platform; without one, that of this machine.
+    fn find(
+        blobs: &mut dyn Blobs,
+        document: &[u8],
+        mut name: Option<&str>,
+        wanted: Option<&Platform>,
+    ) -> Result<Self, ContainerFault> {
+        let machine = Platform::of_machine();
+        let wanted = wanted.unwrap_or(&machine);
+        let mut document = document.to_vec();
+        let (mut listed_type, mut platform) = (None, None);
+        for _ in 0..=MOST_NESTED {
+            let manifest: Manifest = parse("manifest", &document)?;
+            if let Some(manifests) = manifest.manifests {
+                let index = Index { manifests };
+                let next = index.choose(name.take(), wanted)?;
+                document = read_blob(blobs.open_manifest(&next.digest, next.size)?, "manifest", next)?;
+                (listed_type, platform) = (Some(next.media_type.clone()), next.platform.clone());
+                continue;
+            }
+            let layers = manifest.layers.unwrap_or_default();
+            let of_artifact =
+                manifest.artifact_type.into_iter().chain(layers.iter().map(|layer| layer.media_type.clone()));
+            if let Some(media_type) = of_artifact.into_iter().find(|media_type| !is_layer_type(media_type)) {
+                return Err(ContainerFault::LayerType { media_type });
+            }
+            let Some(config) = manifest.config else { return Err(ContainerFault::NoImage) };
+            let json = read_blob(blobs.open(&config.digest, config.size)?, "configuration", &config)?;
+            let config: ImageConfig = parse("configuration", &json)?;
+            let media_type = listed_type.or(manifest.media_type).unwrap_or_default();
+            return Ok(Self { document, media_type, platform, config, layers });
         }
-        let layers = manifest.layers.unwrap_or_default();
-        let of_artifact =
-            manifest.artifact_type.into_iter().chain(layers.iter().map(|layer| layer.media_type.clone()));
-        if let Some(media_type) = of_artifact.into_iter().find(|media_type| !is_layer_type(media_type)) {
-            return Err(ContainerFault::LayerType { media_type });
-        }
-        let Some(config) = manifest.config else { return Err(ContainerFault::NoImage) };
-        let json = read_blob(blobs.open(&config.digest, config.size)?, "configuration", &config)?;
-        let config: ImageConfig = parse("configuration", &json)?;
-        let image = Image { config, layers: layers.into_iter().map(Layer::Blob).collect() };
-        return image.checked(chosen);
+        Err(ContainerFault::Nested { most: MOST_NESTED })
     }
-    Err(ContainerFault::Nested { most: MOST_NESTED })
 }
 
 /// Whether it is a type of layers that can be read: of the Open Container Initiative, or of Docker.
@@ -203,6 +232,12 @@ fn saved_image(files: &mut dyn Files, chosen: &Chosen<'_>) -> Result<Image, Cont
 impl Image {
     fn checked(self, chosen: &Chosen<'_>) -> Result<Self, ContainerFault> {
         self.check_platform(chosen)?;
+        self.check_layers()?;
+        Ok(self)
+    }
+
+    /// Whether the configuration is one of these layers.
+    fn check_layers(&self) -> Result<(), ContainerFault> {
         let digests = self.config.diff_ids().len();
         let layers = self.layers.len();
         if digests != layers
@@ -210,14 +245,19 @@ impl Image {
         {
             return Err(ContainerFault::Layers { layers, digests });
         }
-        Ok(self)
+        Ok(())
+    }
+
+    fn check_system(&self) -> Result<(), ContainerFault> {
+        match &*self.config.os {
+            "" | "linux" => Ok(()),
+            os => Err(ContainerFault::NotLinux { os: os.to_owned() }),
+        }
     }
 
     fn check_platform(&self, chosen: &Chosen<'_>) -> Result<(), ContainerFault> {
-        let ImageConfig { os, architecture, .. } = &self.config;
-        if !os.is_empty() && os != "linux" {
-            return Err(ContainerFault::NotLinux { os: os.clone() });
-        }
+        self.check_system()?;
+        let architecture = &self.config.architecture;
         if architecture.is_empty() {
             return Ok(());
         }
@@ -301,7 +341,8 @@ struct Layers<'a> {
 impl Layers<'_> {
     fn apply(&mut self, image: &Image, from: &mut LayersFrom<'_>) -> Result<(), ContainerFault> {
         let mut left_bytes = self.chosen.options.unpack_limit_bytes;
-        for (number, layer) in image.layers.iter().enumerate() {
+        let layers = self.chosen.options.layers.unwrap_or(usize::MAX);
+        for (number, layer) in image.layers.iter().enumerate().take(layers) {
             let diff_id = image.config.diff_ids().get(number);
             left_bytes -= self.apply_layer(layer, diff_id, from.open(layer)?, left_bytes)?;
         }

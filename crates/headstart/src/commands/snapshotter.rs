@@ -1,0 +1,75 @@
+//! `headstart snapshotter`
+
+use std::ffi::OsStr;
+use std::path::Path;
+
+use anyhow::{Context, bail};
+use hs_output::show;
+use hs_remote::registry::RegistryAddress;
+use hs_snapshotter::artifact::of_resolved;
+use hs_snapshotter::server::{self, Serve};
+use hs_snapshotter::table::{Entry, Table};
+use hs_start::image::{ImageSource, RemoteOptions};
+use hs_start::source::SourceName;
+
+use crate::cli::snapshotter::{Snapshotter, SnapshotterAction};
+
+/// Serves containerd, or changes the table of images.
+pub(crate) fn run(args: &Snapshotter, quiet: bool) -> anyhow::Result<()> {
+    let table = Table::of(&args.root);
+    match &args.action {
+        SnapshotterAction::Serve { socket, flags } => {
+            let serve = Serve { root: args.root.clone(), socket: socket.clone(), flags: flags.clone() };
+            server::run(serve, quiet)
+        }
+        SnapshotterAction::Add { container, image } => add(&table, container, image, quiet),
+        SnapshotterAction::Remove { container } => {
+            let container = container.to_string_lossy();
+            if !table.remove(&container)? {
+                bail!("{container} was not added: `headstart snapshotter list` shows what was");
+            }
+            Ok(())
+        }
+        SnapshotterAction::List { json } => list(&table, *json),
+    }
+}
+
+fn add(table: &Table, container: &OsStr, image: &OsStr, quiet: bool) -> anyhow::Result<()> {
+    let reference =
+        container.to_str().context("the container's image has a name that is no text")?.to_owned();
+    let SourceName::Registry(address) = SourceName::parse(container) else {
+        bail!(
+            "{reference}: only a container's image in a registry can be added: docker://NAME, oci://HOST/NAME"
+        );
+    };
+    let entry = of_resolved(&RegistryAddress::parse(&address)?, mounted_as(image)?)?;
+    if !quiet {
+        hs_output::note!(
+            "{} is mounted for {reference} and its {} layers",
+            entry.artifact,
+            entry.chain.len()
+        );
+    }
+    table.put(Entry { reference, ..entry })
+}
+
+/// The image as a mount is told of it, wherever that is started.
+fn mounted_as(image: &OsStr) -> anyhow::Result<String> {
+    let source = ImageSource::parse(image, &RemoteOptions::default())?;
+    let word = match source.file() {
+        Some(file) => file.canonicalize().with_context(|| format!("look at {}", file.display()))?.into(),
+        None => image.to_owned(),
+    };
+    word.into_string().map_err(|word| anyhow::anyhow!("{} is no text", Path::new(&word).display()))
+}
+
+fn list(table: &Table, json: bool) -> anyhow::Result<()> {
+    let entries = table.entries()?;
+    if json {
+        return show::json(&serde_json::json!({ "images": entries }));
+    }
+    for Entry { reference, artifact, chain, .. } in entries {
+        show::line(format_args!("{reference}: {artifact} ({} layers)", chain.len()));
+    }
+    Ok(())
+}

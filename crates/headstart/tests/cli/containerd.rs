@@ -1,0 +1,636 @@
+//! Containers of a real containerd that start from lazily mounted images: Debian's containerd, runc, ctr.
+
+use std::fs;
+use std::io::{BufRead, BufReader, Read};
+use std::path::{Path, PathBuf};
+use std::process::{Child, Command, Stdio};
+use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
+
+use hs_units::Prng;
+use rustix::process::{Pid, Signal, kill_process};
+
+use crate::grpc_client::{Called, call, field};
+use crate::registry::{REGISTRY, Registry};
+use crate::scene::{Ran, START, Scene, executable, has_tools, headstart, machine_has, run, tool, wait_until};
+
+const TOOLS: &[&str] = &["containerd", "runc", "ctr", "umoci", "skopeo", REGISTRY];
+/// The namespace of what CRI pulls.
+const CRI: &str = "k8s.io";
+const SERVICE: &str = "/containerd.services.snapshots.v1.Snapshots";
+/// Codes of gRPC.
+const OK: u32 = 0;
+const INVALID: u32 = 3;
+const NOT_FOUND: u32 = 5;
+const EXISTS: u32 = 6;
+const PRECONDITION: u32 = 9;
+const UNIMPLEMENTED: u32 = 12;
+const INTERNAL: u32 = 13;
+
+fn can_run() -> bool {
+    machine_has(START) && has_tools(TOOLS)
+}
+
+/// A process that is killed when its test ends.
+struct Daemon(Child);
+
+impl Daemon {
+    fn start(mut command: Command, log: &Path) -> Self {
+        let log = fs::File::options().create(true).append(true).open(log).expect("a file");
+        command.stdin(Stdio::null()).stdout(log.try_clone().expect("one more")).stderr(log);
+        Self(command.spawn().expect("it starts"))
+    }
+
+    fn kill(&mut self) {
+        let _ = self.0.kill();
+        let _ = self.0.wait();
+    }
+}
+
+impl Drop for Daemon {
+    fn drop(&mut self) {
+        self.kill();
+    }
+}
+
+/// A snapshotter, and a containerd that uses it.
+struct Containers<'a> {
+    scene: &'a Scene,
+    flags: Vec<String>,
+    snapshotter: Daemon,
+    containerd: Option<Daemon>,
+}
+
+impl<'a> Containers<'a> {
+    /// The snapshotter alone. `flags` are for each mount.
+    fn snapshotter(scene: &'a Scene, flags: &[&str]) -> Self {
+        let flags: Vec<String> = flags.iter().map(|flag| (*flag).to_owned()).collect();
+        let snapshotter = Self::serve(scene, &flags);
+        Self { scene, flags, snapshotter, containerd: None }
+    }
+
+    fn serve(scene: &Scene, flags: &[String]) -> Daemon {
+        let mut command = headstart(["snapshotter", "--root", &scene.arg("root"), "serve", "--socket"]);
+        command.arg(scene.path("s.sock")).arg("--").args(flags);
+        let daemon = Daemon::start(command, &scene.path("snapshotter.log"));
+        let socket = scene.path("s.sock");
+        wait_until("the snapshotter listens", || std::os::unix::net::UnixStream::connect(&socket).is_ok());
+        daemon
+    }
+
+    fn start(scene: &'a Scene, flags: &[&str]) -> Self {
+        let mut containers = Self::snapshotter(scene, flags);
+        let folder = scene.arg("");
+        let config = format!(
+            r#"version = 2
+root = "{folder}data"
+state = "{folder}state"
+disabled_plugins = ["io.containerd.snapshotter.v1.btrfs", "io.containerd.snapshotter.v1.zfs",
+    "io.containerd.snapshotter.v1.aufs", "io.containerd.snapshotter.v1.devmapper",
+    "io.containerd.tracing.processor.v1.otlp"]
+[grpc]
+  address = "{folder}c.sock"
+[proxy_plugins.headstart]
+  type = "snapshot"
+  address = "{folder}s.sock"
+[plugins."io.containerd.internal.v1.opt"]
+  path = "{folder}opt"
+[plugins."io.containerd.grpc.v1.cri".containerd]
+  snapshotter = "headstart"
+  disable_snapshot_annotations = false
+"#
+        );
+        fs::write(scene.path("containerd.toml"), config).expect("written");
+        let mut command = Command::new("containerd");
+        command.arg("-c").arg(scene.path("containerd.toml"));
+        containers.containerd = Some(Daemon::start(command, &scene.path("containerd.log")));
+        wait_until("containerd listens", || containers.tried(&["version"]).code == Some(0));
+        containers
+    }
+
+    fn tried(&self, arguments: &[&str]) -> Ran {
+        let mut command = Command::new("ctr");
+        command.args(["-a", &self.scene.arg("c.sock"), "-n", CRI]).args(arguments).stdin(Stdio::null());
+        command.output().expect("ctr starts").into()
+    }
+
+    fn ctr(&self, arguments: &[&str]) -> Ran {
+        self.tried(arguments).ok()
+    }
+
+    /// Has CRI pull an image.
+    fn pull(&self, reference: &str) -> Called {
+        self.cri("PullImage", reference)
+    }
+
+    fn cri(&self, method: &str, reference: &str) -> Called {
+        let image = field(1, &field(1, reference.as_bytes()));
+        call(&self.scene.path("c.sock"), &format!("/runtime.v1.ImageService/{method}"), &image)
+    }
+
+    /// Runs a command in a new container of an image.
+    fn run(&self, image: &str, id: &str, command: &[&str]) -> Ran {
+        let before = ["run", "--rm", "--snapshotter", "headstart", image, id];
+        self.tried(&[&before, command].concat())
+    }
+
+    fn log(&self) -> String {
+        fs::read_to_string(self.scene.path("snapshotter.log")).expect("a log")
+    }
+
+    /// Kills the snapshotter, and starts another.
+    fn kill_snapshotter(&mut self) {
+        self.snapshotter.kill();
+        self.snapshotter = Self::serve(self.scene, &self.flags);
+    }
+
+    /// The folders in which images are mounted.
+    fn mounted(&self) -> Vec<String> {
+        self.scene
+            .mounts()
+            .into_iter()
+            .filter(|line| line.contains("/root/images/") && line.contains("/tree "))
+            .collect()
+    }
+
+    /// Asks the snapshotter itself.
+    fn ask(&self, method: &str, message: &[u8]) -> Called {
+        call(&self.scene.path("s.sock"), &format!("{SERVICE}/{method}"), message)
+    }
+
+    fn prepare(&self, key: &str, parent: &str, labels: &[(&str, &str)]) -> Called {
+        let mut message = [field(2, key.as_bytes()), field(3, parent.as_bytes())].concat();
+        for (name, value) in labels {
+            message.extend(field(4, &[field(1, name.as_bytes()), field(2, value.as_bytes())].concat()));
+        }
+        self.ask("Prepare", &message)
+    }
+
+    fn with_key(&self, method: &str, key: &str) -> Called {
+        self.ask(method, &field(2, key.as_bytes()))
+    }
+
+    /// Ends everything: images are removed, containerd and the snapshotter end, and nothing is left.
+    fn end(mut self, images: &[&str]) {
+        for image in images {
+            assert_eq!(self.cri("RemoveImage", image).code, OK);
+        }
+        wait_until("no image is mounted", || self.mounted().is_empty());
+        wait_until("no snapshot is left", || {
+            fs::read_dir(self.scene.path("root/snapshots")).expect("a folder").count() == 0
+        });
+        self.containerd = None;
+        let pid = Pid::from_child(&self.snapshotter.0);
+        kill_process(pid, Signal::TERM).expect("signalled");
+        assert!(self.snapshotter.0.wait().expect("ended").success(), "{}", self.log());
+        self.scene.wait_until_clean();
+    }
+}
+
+/// A layout with one image of two layers: busybox, and data that does not compress; and the disk of both.
+fn layout(scene: &Scene, data_bytes: usize) -> PathBuf {
+    let (layout, bundle) = (scene.path("layout"), scene.path("bundle"));
+    let image = format!("{}:t", layout.display());
+    let root = bundle.join("rootfs");
+    let bundle = bundle.display().to_string();
+    tool("umoci", &["init", "--layout", &layout.display().to_string()]);
+    tool("umoci", &["new", "--image", &image]);
+    tool("umoci", &["unpack", "--image", &image, &bundle]);
+    for name in ["bin", "dev", "proc", "sys", "tmp", "etc"] {
+        fs::create_dir_all(root.join(name)).expect("a folder");
+    }
+    fs::copy("/bin/busybox", root.join("bin/busybox")).expect("busybox");
+    for name in ["sh", "cat", "echo", "md5sum", "sleep", "touch"] {
+        std::os::unix::fs::symlink("busybox", root.join("bin").join(name)).expect("a link");
+    }
+    tool("umoci", &["repack", "--refresh-bundle", "--image", &image, &bundle]);
+    tool("umoci", &["tag", "--image", &image, "other"]);
+    let mut data = vec![0; data_bytes];
+    Prng::new(81).fill(&mut data);
+    fs::write(root.join("data"), data).expect("written");
+    fs::write(root.join("etc/motd"), "hello from the second layer\n").expect("written");
+    tool("umoci", &["repack", "--image", &image, &bundle]);
+    fs::remove_dir_all(&bundle).expect("removed");
+    let source = format!("oci:{}:t", layout.display());
+    run(["build", &source, "-o", &scene.arg("a.hsi"), "--codec", "zstd:1"]).ok();
+    layout
+}
+
+/// The layout's image in a registry; gives its reference.
+fn pushed(registry: &Registry, layout: &Path, tag: &str) -> String {
+    let reference = format!("127.0.0.1:{}/tiny:{tag}", registry.port);
+    let from = format!("oci:{}:{tag}", layout.display());
+    tool("skopeo", &["copy", "-q", "--dest-tls-verify=false", &from, &format!("docker://{reference}")]);
+    reference
+}
+
+/// Makes an image of a container's image beside it; gives its address.
+fn convert(scene: &Scene, image: &str) -> String {
+    let container = format!("oci+http://{image}");
+    let state = scene.arg("uploads");
+    let ran = run(["convert", &container, "--codec", "zstd:1", "--upload-state", &state, "--json"]).ok();
+    ran.json()["address"].as_str().expect("an address").to_owned()
+}
+
+fn add(scene: &Scene, image: &str) {
+    let container = format!("oci+http://{image}");
+    run(["snapshotter", "--root", &scene.arg("root"), "add", &container, &scene.arg("a.hsi")]).ok();
+}
+
+/// The manifest of the layout's image `t`.
+fn manifest(layout: &Path) -> serde_json::Value {
+    let read = |path: &Path| -> serde_json::Value {
+        serde_json::from_slice(&fs::read(path).expect("a document")).expect("JSON")
+    };
+    let index = read(&layout.join("index.json"));
+    let mut manifests = index["manifests"].as_array().expect("manifests").iter();
+    let named = manifests.find(|found| found["annotations"]["org.opencontainers.image.ref.name"] == "t");
+    let digest = named.expect("it is there")["digest"].as_str().expect("a digest").replace("sha256:", "");
+    read(&layout.join("blobs/sha256").join(digest))
+}
+
+/// Layers that the registry was asked for.
+fn layers_fetched(scene: &Scene, layout: &Path) -> usize {
+    let manifest = manifest(layout);
+    let log = fs::read_to_string(scene.path("registry.log")).expect("a log");
+    let layers = manifest["layers"].as_array().expect("layers").iter();
+    let asked = |digest: &str| log.contains(&format!("\"GET /v2/tiny/blobs/{digest} "));
+    layers.filter(|layer| asked(layer["digest"].as_str().expect("a digest"))).count()
+}
+
+#[test]
+fn a_container_starts_from_a_mounted_image_whose_layers_are_not_fetched() {
+    if !can_run() {
+        return;
+    }
+    let scene = Scene::new();
+    let layout = layout(&scene, 100_000);
+    let registry = Registry::start(&scene, false);
+    let image = pushed(&registry, &layout, "t");
+    add(&scene, &image);
+    let mut containers = Containers::start(&scene, &[]);
+    // What is under way is in use, whatever is cleared away meanwhile.
+    let ends = AtomicBool::new(false);
+    let pulled = std::thread::scope(|scope| {
+        scope.spawn(|| {
+            while !ends.load(Relaxed) {
+                assert_eq!(containers.ask("Cleanup", &[]).code, OK);
+            }
+        });
+        let pulled = containers.pull(&image);
+        ends.store(true, Relaxed);
+        pulled
+    });
+    assert_eq!(pulled.code, OK, "{pulled:?} {}", containers.log());
+    assert_eq!(layers_fetched(&scene, &layout), 0);
+    assert_eq!(containers.mounted().len(), 1, "one mount for both layers");
+    let ran = containers.run(&image, "one", &["cat", "/etc/motd"]).ok();
+    assert_eq!(ran.stdout, "hello from the second layer\n");
+    // Containers write to layers of their own.
+    let script = "echo changed >/etc/motd; cat /etc/motd; touch /new";
+    assert_eq!(containers.run(&image, "two", &["sh", "-c", script]).ok().stdout, "changed\n");
+    // A snapshotter that was killed finds its snapshots and mounts again.
+    containers.kill_snapshotter();
+    let mut ran = None;
+    wait_until("containerd has connected again", || {
+        let tried = containers.run(&image, "three", &["cat", "/etc/motd", "/new"]);
+        let is_refused = tried.stderr.contains("unavailable");
+        ran = Some(tried);
+        !is_refused
+    });
+    let ran = ran.expect("it was tried");
+    assert!(ran.stdout.contains("second layer") && ran.code == Some(1), "{ran:?}");
+    assert_eq!(containers.mounted().len(), 1);
+    drop(registry);
+    containers.end(&[&image]);
+}
+
+#[test]
+fn other_images_are_unpacked_as_by_overlayfs() {
+    if !can_run() {
+        return;
+    }
+    let scene = Scene::new();
+    let layout = layout(&scene, 100_000);
+    let registry = Registry::start(&scene, false);
+    let image = pushed(&registry, &layout, "t");
+    let containers = Containers::start(&scene, &[]);
+    let pulled = containers.pull(&image);
+    assert_eq!(pulled.code, OK, "{pulled:?} {}", containers.log());
+    assert_eq!(containers.mounted().len(), 0);
+    wait_until("the registry has told of both layers", || layers_fetched(&scene, &layout) == 2);
+    let ran = containers.run(&image, "one", &["cat", "/etc/motd"]).ok();
+    assert_eq!(ran.stdout, "hello from the second layer\n");
+    let listed = containers.ctr(&["snapshots", "--snapshotter", "headstart", "ls"]).stdout;
+    assert_eq!(listed.matches("Committed").count(), 2, "{listed}");
+    let usage = containers.ctr(&["snapshots", "--snapshotter", "headstart", "usage"]).stdout;
+    assert!(usage.contains("KiB"), "{usage}");
+    drop(registry);
+    containers.end(&[&image]);
+}
+
+/// CRI names the container's image; what `convert` has made of it refers to it.
+#[test]
+fn what_refers_to_a_containers_image_is_mounted_without_being_added() {
+    if !can_run() {
+        return;
+    }
+    let scene = Scene::new();
+    let layout = layout(&scene, 100_000);
+    let registry = Registry::start(&scene, false);
+    let image = pushed(&registry, &layout, "t");
+    convert(&scene, &image);
+    // With a log of requests of its own.
+    let registry = registry.again(&scene);
+    let containers = Containers::start(&scene, &["--disk-cache", "none"]);
+    let pulled = containers.pull(&image);
+    assert_eq!(pulled.code, OK, "{pulled:?} {}", containers.log());
+    assert_eq!(layers_fetched(&scene, &layout), 0);
+    assert_eq!(containers.mounted().len(), 1, "{}", containers.log());
+    let ran = containers.run(&image, "one", &["cat", "/etc/motd"]).ok();
+    assert_eq!(ran.stdout, "hello from the second layer\n");
+    drop(registry);
+    containers.end(&[&image]);
+}
+
+/// An annotation of a layer leads to an image: one of this layer's image is mounted, another is not.
+#[test]
+fn an_annotation_leads_to_an_image_of_these_layers_alone() {
+    if !can_run() {
+        return;
+    }
+    let scene = Scene::new();
+    let layout = layout(&scene, 100_000);
+    let registry = Registry::start(&scene, false);
+    let image = pushed(&registry, &layout, "t");
+    let converted = convert(&scene, &image);
+    let artifact = converted.trim_start_matches("oci+http://").to_owned();
+    let repository = artifact.split('@').next().expect("a name");
+    let containers = Containers::snapshotter(&scene, &["--disk-cache", "none"]);
+    let diff_id = {
+        let config = manifest(&layout)["config"]["digest"].as_str().expect("a digest").replace("sha256:", "");
+        let config = fs::read(layout.join("blobs/sha256").join(config)).expect("a configuration");
+        let config: serde_json::Value = serde_json::from_slice(&config).expect("JSON");
+        config["rootfs"]["diff_ids"][0].as_str().expect("a digest").to_owned()
+    };
+    let annotation = "containerd.io/snapshot/headstart.image";
+    let prepare = |key: &str, layer: &str, artifact: &str| {
+        containers.prepare(key, "", &[("containerd.io/snapshot.ref", layer), (annotation, artifact)]).code
+    };
+    let other_layer = format!("sha256:{}", "ab".repeat(32));
+    assert_eq!(prepare("other", &other_layer, &artifact), OK);
+    assert!(containers.log().contains("is not of the image with layer"), "{}", containers.log());
+    for (key, hostile) in [("a", "/etc/passwd"), ("b", "../../x"), ("c", "file:///x"), ("d", repository)] {
+        assert_eq!(prepare(key, &diff_id, hostile), OK, "{hostile}");
+    }
+    assert_eq!(containers.mounted().len(), 0);
+    assert_eq!(prepare("one", &diff_id, &artifact), EXISTS, "{}", containers.log());
+    assert_eq!(containers.mounted().len(), 1);
+    let found = containers.ask(
+        "List",
+        &field(2, format!(r#"labels."containerd.io/snapshot.ref"=={diff_id},parent==""#).as_bytes()),
+    );
+    assert_eq!(found.code, INVALID, "a quotation without an end");
+    let filter = format!(r#"labels."containerd.io/snapshot.ref"=={diff_id},parent=="",kind==committed"#);
+    let found = containers.ask("List", &field(2, filter.as_bytes()));
+    let name = format!("headstart/6/{diff_id}");
+    assert!(String::from_utf8_lossy(&found.bytes).contains(&name), "{found:?}");
+    for key in ["other", "a", "b", "c", "d", &name] {
+        assert_eq!(containers.with_key("Remove", key).code, OK, "{key}");
+    }
+    wait_until("the image is unmounted", || containers.mounted().is_empty());
+    drop(registry);
+    containers.end(&[]);
+}
+
+/// Two images of containers with one lowest layer, of which one is mounted.
+#[test]
+fn a_layer_of_a_mounted_image_is_built_for_another_image() {
+    if !can_run() {
+        return;
+    }
+    let scene = Scene::new();
+    let layout = layout(&scene, 100_000);
+    let other = format!("{}:other", layout.display());
+    let bundle = scene.arg("bundle");
+    tool("umoci", &["unpack", "--image", &other, &bundle]);
+    fs::write(scene.path("bundle/rootfs/etc/other"), "another second layer\n").expect("written");
+    tool("umoci", &["repack", "--image", &other, &bundle]);
+    fs::remove_dir_all(&bundle).expect("removed");
+    let registry = Registry::start(&scene, false);
+    let (image, other) = (pushed(&registry, &layout, "t"), pushed(&registry, &layout, "other"));
+    add(&scene, &image);
+    let containers = Containers::start(&scene, &[]);
+    for image in [&image, &other] {
+        let pulled = containers.pull(image);
+        assert_eq!(pulled.code, OK, "{pulled:?} {}", containers.log());
+    }
+    let ran = containers.run(&other, "two", &["cat", "/etc/other", "/etc/motd"]);
+    assert_eq!((ran.code, ran.stdout.as_str()), (Some(1), "another second layer\n"), "{ran:?}");
+    let ran = containers.run(&image, "one", &["cat", "/etc/motd"]).ok();
+    assert_eq!(ran.stdout, "hello from the second layer\n");
+    assert_eq!(containers.mounted().len(), 2, "the image, and the layer that both have");
+    drop(registry);
+    containers.end(&[&other, &image]);
+    assert_eq!(fs::read_dir(scene.path("root/built")).expect("a folder").count(), 0);
+}
+
+/// An image that cannot be had is no reason to start nothing.
+#[test]
+fn an_image_that_cannot_be_mounted_is_unpacked() {
+    if !can_run() {
+        return;
+    }
+    let scene = Scene::new();
+    let layout = layout(&scene, 100_000);
+    let registry = Registry::start(&scene, false);
+    let image = pushed(&registry, &layout, "t");
+    add(&scene, &image);
+    fs::write(scene.path("a.hsi"), "no image").expect("written");
+    let containers = Containers::start(&scene, &[]);
+    assert_eq!(containers.pull(&image).code, OK, "{}", containers.log());
+    assert!(containers.log().contains("is unpacked as any other"), "{}", containers.log());
+    assert_eq!(
+        containers.run(&image, "one", &["cat", "/etc/motd"]).ok().stdout,
+        "hello from the second layer\n"
+    );
+    assert_eq!(fs::read_dir(scene.path("root/images")).expect("a folder").count(), 0);
+    drop(registry);
+    containers.end(&[&image]);
+}
+
+/// Kills the process that serves the mounted image: the one that a supervisor has started.
+fn kill_server(scene: &Scene) -> bool {
+    let is_server = |pid: &u32| {
+        let line = fs::read(format!("/proc/{pid}/cmdline")).unwrap_or_default();
+        String::from_utf8_lossy(&line).contains("--supervisor-fd")
+    };
+    let server = scene.processes().into_iter().find(is_server);
+    let pid = server.and_then(|pid| Pid::from_raw(pid.cast_signed()));
+    pid.is_some_and(|pid| kill_process(pid, Signal::KILL).is_ok())
+}
+
+/// As many kills as the test is told of (`KILLS`), each of a server and of the snapshotter, while a container
+/// reads what it has not read yet.
+#[test]
+fn a_container_does_not_notice_that_snapshotter_and_servers_are_killed() {
+    if !can_run() {
+        return;
+    }
+    let kills: usize = std::env::var("KILLS").ok().and_then(|text| text.parse().ok()).unwrap_or(10);
+    let scene = Scene::new();
+    // At each kill the container has read a part of it.
+    let data_bytes = (kills + 2) << 20;
+    let layout = layout(&scene, data_bytes);
+    let registry = Registry::start(&scene, false);
+    let image = pushed(&registry, &layout, "t");
+    add(&scene, &image);
+    let mut containers = Containers::start(&scene, &["--prefetch", "off"]);
+    assert_eq!(containers.pull(&image).code, OK, "{}", containers.log());
+    // It reads the next part when it finds a file, and removes that.
+    let script = format!(
+        "echo started; i=0; while [ $i -lt {kills} ]; do while [ ! -e /go/$i ]; do sleep 0.02; done; \
+         busybox dd if=/data bs=1M skip=$i count=1 2>/dev/null | md5sum || exit 9; i=$((i+1)); \
+         done; md5sum /data"
+    );
+    let go = scene.folder("go");
+    let mount = format!("type=bind,src={go},dst=/go,options=rbind:ro");
+    let mut command = Command::new("ctr");
+    command.args([
+        "-a",
+        &scene.arg("c.sock"),
+        "-n",
+        CRI,
+        "run",
+        "--rm",
+        "--snapshotter",
+        "headstart",
+        "--mount",
+    ]);
+    command.args([&mount, &image, "one", "sh", "-c", &script]);
+    command.stdin(Stdio::null()).stdout(Stdio::piped());
+    let mut container = command.spawn().expect("ctr starts");
+    let mut stdout = BufReader::new(container.stdout.take().expect("piped"));
+    let mut printed = String::new();
+    stdout.read_line(&mut printed).expect("a line");
+    assert_eq!(printed, "started\n");
+    let mut servers_killed = 0;
+    for kill in 0..kills {
+        // None is there while a supervisor waits before it starts the next one.
+        servers_killed += usize::from(kill_server(&scene));
+        fs::write(scene.path("go").join(kill.to_string()), "").expect("written");
+        containers.kill_snapshotter();
+    }
+    wait_until("another server is killed", || kill_server(&scene));
+    assert!(servers_killed >= 2, "{servers_killed}");
+    stdout.read_to_string(&mut printed).expect("read");
+    assert!(container.wait().expect("it ends").success(), "{printed}");
+    let mut data = vec![0; data_bytes];
+    Prng::new(81).fill(&mut data);
+    fs::write(scene.path("data"), data).expect("written");
+    let expected = tool("md5sum", &[&scene.arg("data")]).stdout;
+    let last = printed.lines().last().expect("a sum");
+    assert_eq!(last.split(' ').next(), expected.split(' ').next(), "{printed}");
+    assert_eq!(printed.lines().count(), kills + 2);
+    wait_until("containerd has connected again", || containers.tried(&["c", "rm", "one"]).code == Some(0));
+    drop(registry);
+    containers.end(&[&image]);
+}
+
+#[test]
+fn answers_are_those_that_containerd_expects() {
+    if !machine_has(&[]) {
+        return;
+    }
+    let scene = Scene::new();
+    let mut containers = Containers::snapshotter(&scene, &[]);
+    let codes = |called: Called| called.code;
+    assert_eq!(codes(containers.with_key("Stat", "none")), NOT_FOUND);
+    assert_eq!(codes(containers.with_key("Mounts", "none")), NOT_FOUND);
+    assert_eq!(codes(containers.with_key("Usage", "none")), NOT_FOUND);
+    assert_eq!(codes(containers.with_key("Remove", "none")), NOT_FOUND);
+    assert_eq!(codes(containers.prepare("a", "none", &[])), NOT_FOUND);
+    assert_eq!(codes(containers.prepare("", "", &[])), INVALID);
+    assert_eq!(codes(containers.prepare("a", "", &[])), OK);
+    assert_eq!(codes(containers.prepare("a", "", &[])), EXISTS);
+    // Killed before it is committed; what another one had begun is cleared away.
+    fs::create_dir_all(scene.path("root/snapshots/2/fs")).expect("a folder");
+    containers.kill_snapshotter();
+    assert_eq!(fs::read_dir(scene.path("root/snapshots")).expect("a folder").count(), 1);
+    assert_eq!(codes(containers.with_key("Mounts", "a")), OK);
+    assert_eq!(codes(containers.prepare("b", "a", &[])), INVALID);
+    let names = |name: &str, key: &str| [field(2, name.as_bytes()), field(3, key.as_bytes())].concat();
+    let commit = |name: &str, key: &str| containers.ask("Commit", &names(name, key));
+    assert_eq!(codes(commit("c", "none")), NOT_FOUND);
+    assert_eq!(codes(commit("c", "a")), OK);
+    assert_eq!(codes(containers.with_key("Mounts", "c")), PRECONDITION);
+    let prepared = containers.prepare("b", "c", &[("containerd.io/snapshot.ref", "../../etc")]);
+    assert_eq!(prepared.code, OK);
+    assert!(String::from_utf8_lossy(&prepared.bytes).contains("lowerdir="), "{prepared:?}");
+    assert_eq!(codes(commit("c", "b")), EXISTS);
+    assert_eq!(codes(containers.with_key("Remove", "c")), PRECONDITION);
+    let rebased = containers.ask("Commit", &[names("d", "b"), field(5, b"c")].concat());
+    assert_eq!(codes(rebased), UNIMPLEMENTED);
+    assert_eq!(codes(containers.ask("List", &field(2, b"name=c"))), INVALID);
+    assert_eq!(codes(containers.ask("Stat", &[0xff, 0xff])), INVALID);
+    assert_eq!(codes(containers.ask("Other", &[])), UNIMPLEMENTED);
+    let listed = containers.ask("List", &field(2, br#"kind==committed,name=="c""#));
+    assert!(listed.code == OK && listed.bytes.len() > 5, "{listed:?}");
+    // What has no snapshot is cleared away, and only that.
+    fs::create_dir_all(scene.path("root/snapshots/77/fs")).expect("a folder");
+    assert_eq!(codes(containers.ask("Cleanup", &[])), OK);
+    assert_eq!(fs::read_dir(scene.path("root/snapshots")).expect("a folder").count(), 2);
+    for key in ["b", "c"] {
+        assert_eq!(codes(containers.with_key("Remove", key)), OK);
+    }
+    assert_eq!(fs::read_dir(scene.path("root/snapshots")).expect("a folder").count(), 0);
+}
+
+#[test]
+fn a_folder_is_of_one_snapshotter_and_what_is_wrong_is_said() {
+    if !machine_has(&[]) {
+        return;
+    }
+    let scene = Scene::new();
+    let root = scene.arg("root");
+    let containers = Containers::snapshotter(&scene, &[]);
+    run(["snapshotter", "--root", &root, "serve", "--socket", &scene.arg("t.sock")])
+        .fails(1, &["another snapshotter uses", "--root"]);
+    run(["snapshotter", "--root", &scene.arg("other"), "serve", "--socket", &scene.arg("s.sock")])
+        .fails(1, &["s.sock", "a server listens on it"]);
+    run(["snapshotter", "--root", &scene.arg("a:b"), "serve", "--socket", &scene.arg("t.sock")])
+        .fails(1, &["overlayfs takes no folder"]);
+    run(["snapshotter", "--root", &root, "add", "oci:none", "a.hsi"]).fails(1, &["none"]);
+    run(["snapshotter", "--root", &root, "remove", "oci:none"]).fails(1, &["was not added"]);
+    executable(&scene.path("root/images.json"), "{}");
+    run(["snapshotter", "--root", &root, "list"]).fails(1, &["images.json"]);
+    // A damaged table is no reason to start nothing.
+    let layer = format!("sha256:{}", "ab".repeat(32));
+    assert_eq!(containers.prepare("a", "", &[("containerd.io/snapshot.ref", &layer)]).code, OK);
+    assert!(containers.log().contains("images.json"), "{}", containers.log());
+}
+
+#[test]
+fn a_full_disk_leaves_what_was_there() {
+    if !machine_has(&[]) {
+        return;
+    }
+    let scene = Scene::new();
+    let root = scene.folder("root");
+    tool("mount", &["-t", "tmpfs", "-o", "size=256k", "none", &root]);
+    let mut containers = Containers::snapshotter(&scene, &[]);
+    assert_eq!(containers.prepare("a", "", &[]).code, OK);
+    let filled = fs::write(scene.path("root/filler"), vec![1; 1 << 20]);
+    assert!(filled.is_err(), "the disk is full");
+    let failed = containers.prepare("b", "", &[]);
+    assert!(failed.code == INTERNAL && failed.message.contains("No space left"), "{failed:?}");
+    let commit = [field(2, b"c"), field(3, b"a")].concat();
+    assert_eq!(containers.ask("Commit", &commit).code, INTERNAL);
+    assert_eq!(fs::read_dir(scene.path("root/snapshots")).expect("a folder").count(), 1);
+    containers.kill_snapshotter();
+    assert_eq!(containers.with_key("Mounts", "a").code, OK);
+    fs::remove_file(scene.path("root/filler")).expect("removed");
+    assert_eq!((containers.prepare("b", "", &[]).code, containers.ask("Commit", &commit).code), (OK, OK));
+    containers.snapshotter.kill();
+    drop(containers);
+    tool("umount", &[&root]);
+}

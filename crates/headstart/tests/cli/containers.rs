@@ -1,0 +1,389 @@
+//! Images beside containers' images in a registry, and bundles for runc: Debian's docker-registry, skopeo,
+//! runc and podman.
+
+use std::fs;
+use std::process::{Command, Stdio};
+
+use rustix::process::{Signal, kill_process};
+use serde_json::{Value, json};
+
+use crate::registry::{REGISTRY, Registry};
+use crate::relay::Relay;
+use crate::scene::{Ran, Running, START, Scene, has_tools, leaving, machine_has, run, tool, wait_until};
+use crate::sources::{layout, root};
+use crate::web::remote;
+
+const TOOLS: &[&str] = &[REGISTRY, "skopeo"];
+
+fn command(scene: &Scene, arguments: &[&str]) -> Command {
+    let mut command = remote(scene, arguments);
+    for name in ["DOCKER_CONFIG", "REGISTRY_AUTH_FILE", "XDG_RUNTIME_DIR", "XDG_CONFIG_HOME"] {
+        command.env_remove(name);
+    }
+    command.env("HOME", scene.path("home"));
+    command
+}
+
+fn run_here(scene: &Scene, arguments: &[&str]) -> Ran {
+    command(scene, arguments).output().expect("the program starts").into()
+}
+
+/// A registry with a container's image, which says `text`.
+fn registry_with(scene: &Scene, text: &str) -> Registry {
+    let registry = Registry::start(scene, false);
+    root(scene);
+    send(scene, &registry, "demo:1", text);
+    registry
+}
+
+/// Makes a container's image, and sends it with the program of the field.
+fn send(scene: &Scene, registry: &Registry, name: &str, text: &str) {
+    let config = json!({"Entrypoint": ["/bin/sh", "-c"], "Cmd": [format!("echo {text}; cat /etc/motd")]});
+    let _ = fs::remove_dir_all(scene.path("layout"));
+    fs::write(scene.path("root/etc/said"), text).expect("written");
+    let (layout, _) = layout(scene, &config);
+    let to = format!("docker://127.0.0.1:{}/{name}", registry.port);
+    tool("skopeo", &["copy", "--dest-tls-verify=false", &format!("oci:{layout}:1.0"), &to]);
+}
+
+/// A manifest as the registry has it.
+fn manifest(registry: &Registry, name: &str) -> Value {
+    let from = format!("docker://127.0.0.1:{}/{name}", registry.port);
+    let said = tool("skopeo", &["inspect", "--raw", "--tls-verify=false", &from]).stdout;
+    serde_json::from_str(&said).expect("JSON")
+}
+
+/// The list of what refers to a manifest.
+fn list(registry: &Registry, digest: &str) -> Vec<Value> {
+    let list = manifest(registry, &format!("demo:{}", digest.replace(':', "-")));
+    list["manifests"].as_array().expect("a list").clone()
+}
+
+fn convert(scene: &Scene, url: &str, extra: &[&str]) -> Value {
+    run_here(scene, &[&["convert", url, "--codec", "zstd:1", "--json"], extra].concat()).ok().json()
+}
+
+/// What the container's own command says, started from the registry.
+fn said(scene: &Scene, url: &str) -> Ran {
+    run_here(scene, &["--quiet", "run", url, "--insecure", "--disk-cache=none"])
+}
+
+#[test]
+fn a_containers_image_is_converted_once_and_started_by_its_name() {
+    if !has_tools(TOOLS) || !machine_has(START) {
+        return;
+    }
+    let scene = Scene::new();
+    let registry = registry_with(&scene, "one");
+    let url = registry.url("demo:1");
+    let original = manifest(&registry, "demo:1");
+    said(&scene, &url).fails(1, &["container's image", "headstart convert"]);
+    let planned = convert(&scene, &url, &["--dry-run"]);
+    assert!(planned["address"].is_null() && planned["sent_bytes"] == 0, "{planned}");
+    let first = convert(&scene, &url, &["-o", "kept.hsi"]);
+    let address = first["address"].as_str().expect("an address");
+    assert!(first["was_there"] == false && first["sent_bytes"] == first["image_bytes"], "{first}");
+    let verified = run_here(&scene, &["verify", "kept.hsi"]).ok();
+    assert!(verified.stdout.contains(first["image"].as_str().expect("a name")), "{verified:?}");
+    // The original is as it was; the image refers to it, and says what it is of.
+    assert_eq!(manifest(&registry, "demo:1"), original);
+    let ours = manifest(&registry, &format!("demo@{}", address.split_once('@').expect("a digest").1));
+    assert_eq!(ours["subject"]["digest"], first["source_digest"]);
+    assert_eq!(ours["artifactType"], "application/vnd.headstart.image.v1");
+    let listed = list(&registry, first["source_digest"].as_str().expect("a digest"));
+    assert_eq!((listed.len(), &listed[0]["annotations"]), (1, &ours["annotations"]));
+    assert_eq!(ours["annotations"]["io.headstart.platform"], "linux/amd64");
+    assert_eq!(ours["annotations"]["io.headstart.chain-id"], first["chain_id"]);
+    let again = convert(&scene, &url, &[]);
+    assert!(again["was_there"] == true && again["sent_bytes"] == 0, "{again}");
+    assert_eq!((&again["address"], &again["image"]), (&first["address"], &first["image"]));
+
+    assert_eq!(said(&scene, &url).ok().stdout, "one\nhello from the archive\n");
+    // Write access to the repository decides what runs: root needs a name, which the address can have.
+    let unnamed = run_here(&scene, &["run", &url, "--disk-cache=none"]);
+    unnamed.fails(1, &["nothing proves which image", first["image"].as_str().expect("a name")]);
+    let by_original = format!("{}@{}", registry.url("demo"), first["source_digest"].as_str().expect("one"));
+    run_here(&scene, &["run", &by_original, "--disk-cache=none"]).fails(1, &["nothing proves which image"]);
+    let by_digest = run_here(&scene, &["run", address, "--disk-cache=none", "--", "cat /etc/said"]).ok();
+    assert_eq!(by_digest.stdout, "one");
+    drop(registry);
+    scene.wait_until_clean();
+}
+
+#[test]
+fn what_is_of_another_image_is_not_started() {
+    if !has_tools(TOOLS) || !machine_has(START) {
+        return;
+    }
+    let scene = Scene::new();
+    let registry = registry_with(&scene, "one");
+    let url = registry.url("demo:1");
+    let first = convert(&scene, &url, &[]);
+    // The tag is another image's now: what was made of the earlier one is not of it.
+    send(&scene, &registry, "demo:1", "two");
+    said(&scene, &url).fails(1, &["headstart convert"]);
+    // Nor where a list says so.
+    let second = convert(&scene, &url, &["--dry-run"]);
+    let digest = |converted: &Value| converted["source_digest"].as_str().expect("a digest").to_owned();
+    let lie = manifest(&registry, &format!("demo:{}", digest(&first).replace(':', "-")));
+    let to =
+        format!("http://127.0.0.1:{}/v2/demo/manifests/{}", registry.port, digest(&second).replace(':', "-"));
+    fs::write(scene.path("lie"), lie.to_string()).expect("written");
+    let put = "import sys, urllib.request as u; print(u.urlopen(u.Request(sys.argv[1], open(sys.argv[2], 'rb').read(), \
+        {'Content-Type': 'application/vnd.oci.image.index.v1+json'}, method='PUT')).status)";
+    assert_eq!(tool("python3", &["-c", put, &to, &scene.arg("lie")]).stdout, "201\n");
+    assert_eq!(list(&registry, &digest(&second)).len(), 1);
+    said(&scene, &url).fails(1, &["headstart convert"]);
+    convert(&scene, &url, &[]);
+    assert_eq!(said(&scene, &url).ok().stdout, "two\nhello from the archive\n");
+}
+
+#[test]
+fn a_copy_of_the_manifest_names_the_conversion_for_containerd() {
+    if !has_tools(TOOLS) {
+        return;
+    }
+    let scene = Scene::new();
+    let registry = registry_with(&scene, "one");
+    for to in ["demo:1-headstart", "other/copy:2"] {
+        let converted = convert(&scene, &registry.url("demo:1"), &["--annotate", &registry.url(to)]);
+        let mut copy = manifest(&registry, to);
+        let digest = converted["address"].as_str().expect("an address").split_once('@').expect("a digest").1;
+        let named = format!("127.0.0.1:{}/demo@{digest}", registry.port);
+        let layer = &mut copy["layers"][0];
+        assert_eq!(layer["annotations"]["containerd.io/snapshot/headstart.image"], named.as_str());
+        layer.as_object_mut().expect("an object").remove("annotations");
+        assert_eq!(copy, manifest(&registry, "demo:1"));
+        // It is whole: another program copies all of it.
+        let from = format!("docker://127.0.0.1:{}/{to}", registry.port);
+        let folder = format!("dir:{}", scene.arg(&to.replace('/', "-")));
+        tool("skopeo", &["copy", "--src-tls-verify=false", &from, &folder]);
+    }
+}
+
+#[test]
+fn recorded_starts_lie_beside_the_image_and_become_its_hot_region() {
+    if !has_tools(TOOLS) || !machine_has(START) {
+        return;
+    }
+    let scene = Scene::new();
+    let registry = registry_with(&scene, "one");
+    let url = registry.url("demo:1");
+    let hot = |converted: &Value| {
+        let address = converted["address"].as_str().expect("an address");
+        let inspect = ["inspect", address, "--json", "--disk-cache=none"];
+        run_here(&scene, &inspect).ok().json()["hot_bytes"].as_u64().unwrap_or(0)
+    };
+    let cold = convert(&scene, &url, &[]);
+    assert_eq!(hot(&cold), 0);
+    for script in ["cat /etc/motd", "cat /etc/said"] {
+        let profile = ["--quiet", "profile", &url, "-o", "start.hsp", "--insecure", "--disk-cache=none"];
+        run_here(&scene, &[&profile[..], &["--", script]].concat()).ok();
+        let pushed = run_here(&scene, &["push", "start.hsp", &url, "--json"]).ok().json();
+        assert!(pushed["digest"].as_str().is_some_and(|digest| digest.starts_with("sha256:")), "{pushed}");
+        let again = run_here(&scene, &["push", "start.hsp", &url, "--json"]).ok().json();
+        assert_eq!((again["was_there"].as_bool(), &again["digest"]), (Some(true), &pushed["digest"]));
+    }
+    let one = convert(&scene, &url, &["--command", "/etc/said"]);
+    assert_eq!(one["recorded"].as_array().map(Vec::len), Some(1), "{one}");
+    let both = convert(&scene, &url, &[]);
+    assert_eq!(both["recorded"].as_array().map(Vec::len), Some(2), "{both}");
+    assert!(hot(&one) > 0 && hot(&both) >= hot(&one), "{one} {both}");
+    assert_eq!(convert(&scene, &url, &[])["was_there"], true);
+    assert_eq!(said(&scene, &url).ok().stdout, "one\nhello from the archive\n");
+    // This registry removes nothing unless it is told to.
+    let kept = convert(&scene, &url, &["--replace"]);
+    assert_eq!((kept["removed"].as_u64(), kept["kept"].as_u64()), (Some(0), Some(2)), "{kept}");
+    drop(registry);
+    let config = fs::read_to_string(scene.path("registry.yml")).expect("written");
+    fs::remove_file(scene.path("registry.log")).expect("there was one");
+    let registry =
+        Registry::start_with(&scene, &config.replace("storage: {", "storage: {delete: {enabled: true}, "));
+    let url = registry.url("demo:1");
+    let gone = convert(&scene, &url, &["--replace"]);
+    assert_eq!((gone["removed"].as_u64(), gone["kept"].as_u64()), (Some(2), Some(0)), "{gone}");
+    // What is gone is passed over, and leaves the list when that is written.
+    run_here(&scene, &["convert", &url, "--codec", "store"]).ok();
+    let listed = list(&registry, gone["source_digest"].as_str().expect("a digest"));
+    assert_eq!(listed.len(), 4, "two profiles, and two images: {listed:?}");
+    run_here(&scene, &["push", "start.hsp", &registry.url("none:1")]).fails(1, &["404"]);
+}
+
+#[test]
+fn what_is_not_sent_to_its_end_refers_to_nothing() {
+    if !has_tools(TOOLS) || !machine_has(START) {
+        return;
+    }
+    let scene = Scene::new();
+    let registry = registry_with(&scene, "one");
+    let relay = Relay::start(registry.port, |_| false);
+    let url = format!("oci+http://127.0.0.1:{}/demo:1", relay.port);
+    for (round, what) in ["PATCH /v2", "PUT /v2/demo/manifests/sha256:"].into_iter().enumerate() {
+        relay.hold(move |line| line.starts_with(what));
+        let converting = Running::start_command(command(&scene, &["convert", &url, "--codec", "zstd:1"]));
+        wait_until("it is held", || relay.held() == round + 1);
+        converting.signal(Signal::KILL);
+        assert!(!converting.end().0.success());
+        said(&scene, &registry.url("demo:1")).fails(1, &["headstart convert"]);
+    }
+    // The image is there, and not in the list yet: the next one lists both.
+    let is_list = |line: &str| {
+        let path = line.strip_prefix("PUT /v2/demo/manifests/sha256-").unwrap_or(".");
+        !path.split(' ').next().unwrap_or_default().contains('.')
+    };
+    relay.hold(is_list);
+    let converting = Running::start_command(command(&scene, &["convert", &url, "--codec", "store"]));
+    wait_until("it is held", || relay.held() == 3);
+    converting.signal(Signal::KILL);
+    assert!(!converting.end().0.success());
+    relay.hold(|_| false);
+    let converted = convert(&scene, &url, &[]);
+    assert_eq!(list(&registry, converted["source_digest"].as_str().expect("a digest")).len(), 2);
+    assert_eq!(said(&scene, &url).ok().stdout, "one\nhello from the archive\n");
+    // A registry that dies meanwhile is an error, and leaves the last conversion.
+    let pid = registry.pid();
+    relay.hold(move |line| {
+        let dies = line.starts_with("POST /v2");
+        dies && kill_process(pid, Signal::KILL).is_err()
+    });
+    run_here(&scene, &["convert", &url, "--codec", "lz4:1"]).fails(1, &["demo"]);
+    let registry = registry.again(&scene);
+    assert_eq!(said(&scene, &registry.url("demo:1")).ok().stdout, "one\nhello from the archive\n");
+    drop(registry);
+    scene.wait_until_clean();
+}
+
+#[test]
+fn of_conversions_at_once_none_is_lost() {
+    if !has_tools(TOOLS) {
+        return;
+    }
+    let scene = Scene::new();
+    let registry = registry_with(&scene, "one");
+    let url = registry.url("demo:1");
+    let running: Vec<_> = ["store", "zstd:1", "lz4:1"]
+        .map(|codec| {
+            let mut converting = command(&scene, &["convert", &url, "--codec", codec, "--json"]);
+            converting.stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().expect("it starts")
+        })
+        .into_iter()
+        .map(|converting| Ran::from(converting.wait_with_output().expect("it ends")).ok().json())
+        .collect();
+    let listed = list(&registry, running[0]["source_digest"].as_str().expect("a digest"));
+    for converted in &running {
+        let address = converted["address"].as_str().expect("an address");
+        let is_listed =
+            |entry: &Value| entry["digest"].as_str().is_some_and(|digest| address.ends_with(digest));
+        assert_eq!(listed.iter().filter(|entry| is_listed(entry)).count(), 1, "{address}");
+    }
+}
+
+fn runc(scene: &Scene, arguments: &[&str]) -> Ran {
+    let state = scene.arg("runc");
+    Command::new("runc").args(["--root", &state]).args(arguments).output().expect("it starts").into()
+}
+
+#[test]
+fn runc_starts_a_container_from_a_bundle() {
+    if !has_tools(&["runc"]) || !machine_has(START) {
+        return;
+    }
+    let scene = Scene::new();
+    root(&scene);
+    let say = "echo $0 $* A=$A HOME=$HOME; id -u; id -G; pwd; echo new >/srv/web/new && cat /srv/web/new";
+    let (layout, _) = layout(
+        &scene,
+        &json!({
+            "Entrypoint": ["/bin/sh", "-c", say, "program"], "Cmd": ["one"],
+            "Env": ["PATH=/bin", "A=image"], "WorkingDir": "/srv/web",
+        }),
+    );
+    let image = scene.arg("image.hsi");
+    run(["build", &format!("oci:{layout}:1.0"), "-o", &image, "--codec", "zstd:1"]).ok();
+    let bundle = scene.arg("bundle");
+    leaving(&scene, ["--quiet", "bundle", &image, &bundle]).ok();
+    let name = format!("headstart-{}", std::process::id());
+    let own = "program one A=image HOME=/root\n0\n0\n/srv/web\nnew\n";
+    assert_eq!(runc(&scene, &["run", "-b", &bundle, &name]).ok().stdout, own);
+    // What was written stays until the bundle is removed.
+    assert_eq!(fs::read_to_string(scene.path("bundle/rootfs/srv/web/new")).expect("written"), "new\n");
+    run(["bundle", &image, &bundle]).fails(1, &["not empty", "--remove"]);
+    // While a container uses its root, it stays.
+    let config = fs::read_to_string(scene.path("bundle/config.json")).expect("there");
+    let mut config: Value = serde_json::from_str(&config).expect("JSON");
+    config["process"]["args"] = json!(["/bin/busybox", "sleep", "600"]);
+    fs::write(scene.path("bundle/config.json"), config.to_string()).expect("written");
+    let started = Command::new("runc")
+        .args(["--root", &scene.arg("runc"), "run", "-d", "-b", &bundle, &name])
+        .stdin(Stdio::null())
+        .stdout(Stdio::null())
+        .stderr(Stdio::null())
+        .status();
+    assert!(started.expect("it starts").success());
+    let busy = fs::File::open(scene.path("bundle/rootfs/etc/motd")).expect("open");
+    run(["bundle", "--remove", &bundle]).fails(1, &["in use", "runc delete"]);
+    drop(busy);
+    assert_eq!(
+        fs::read_to_string(scene.path("bundle/rootfs/etc/motd")).expect("read"),
+        "hello from the archive\n"
+    );
+    runc(&scene, &["delete", "-f", &name]).ok();
+    run(["bundle", "--remove", &bundle]).ok();
+    assert!(!scene.path("bundle").exists());
+    run(["bundle", "--remove", &scene.arg("root")]).fails(1, &["no bundle"]);
+    scene.wait_until_clean();
+    // What fails leaves nothing either.
+    run(["bundle", &scene.arg("config"), &bundle]).fails(1, &["config"]);
+    leaving(&scene, ["bundle", &image, &bundle, "--remove", &bundle]).fails(2, &["--remove"]);
+    assert!(!scene.path("bundle").exists());
+    scene.wait_until_clean();
+}
+
+#[test]
+fn podman_starts_a_container_from_a_mounted_tree() {
+    if !has_tools(&["podman", "runc"]) || !machine_has(START) {
+        return;
+    }
+    let scene = Scene::new();
+    let image = scene.root("root.hsi");
+    let (disk, tree) = (scene.folder("disk"), scene.folder("tree"));
+    leaving(&scene, ["--quiet", "mount", &image, &disk, "--fs", &tree]).ok();
+    let (storage, state) = (scene.arg("storage"), scene.arg("state"));
+    let ran: Ran = Command::new("podman")
+        .args(["--root", &storage, "--runroot", &state, "--tmpdir", &scene.arg("tmp"), "--runtime", "runc"])
+        .args([
+            "--cgroup-manager",
+            "cgroupfs",
+            "--events-backend",
+            "file",
+            "run",
+            "--rm",
+            "--network",
+            "none",
+        ])
+        .args([
+            "--ulimit",
+            "nofile=1024:1024",
+            "--ulimit",
+            "nproc=1000:1000",
+            "--rootfs",
+            &format!("{tree}:O"),
+        ])
+        .args(["/bin/sh", "-c", "echo new >/etc/new && cat /etc/motd /etc/new"])
+        .output()
+        .expect("it starts")
+        .into();
+    assert_eq!(ran.ok().stdout, "hello from the image\nnew\n");
+    assert!(!std::path::Path::new(&tree).join("etc/new").exists());
+    tool("umount", &[&tree]);
+    let _ = Command::new("umount").args(["-q", &format!("{storage}/overlay")]).status();
+    scene.wait_until_clean();
+}
+
+#[test]
+fn no_container_is_no_bundle_or_conversion() {
+    let scene = Scene::new();
+    for word in ["app.hsi", "https://host/x", "s3://bucket/x"] {
+        run_here(&scene, &["convert", word]).fails(2, &["docker://"]);
+    }
+}

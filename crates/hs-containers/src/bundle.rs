@@ -1,0 +1,225 @@
+//! A folder for an OCI runtime, whose root comes from an image when it is read.
+//!
+//! ```text
+//! DIR/config.json            how the command starts
+//! DIR/rootfs                 the root: an overlay of
+//! DIR/.headstart/tree          the image's tree, mounted by a server of its own
+//! DIR/.headstart/upper, work   what is written
+//! DIR/.headstart/disk          the image's disk
+//! ```
+
+use std::ffi::OsString;
+use std::fs;
+use std::os::unix::fs::{DirBuilderExt, PermissionsExt};
+use std::path::{Path, PathBuf};
+use std::time::{Duration, Instant};
+
+use anyhow::{Context, bail};
+use hs_linux::mounts::{MountTable, mounted_at};
+use hs_output::whole_file::write_whole;
+use hs_service::background;
+use hs_start::image::ImageSource;
+use hs_start::own_command::OwnCommand;
+use rustix::event::{Timespec, poll};
+use rustix::mount::UnmountFlags;
+
+use crate::runtime_config;
+
+/// The folder with what is behind the root.
+const OWN: &str = ".headstart";
+/// How long a server may take to end.
+const PATIENCE: Duration = Duration::from_secs(30);
+
+/// What a bundle is made of.
+#[derive(Clone, Debug)]
+pub struct Bundle {
+    /// The image.
+    pub image: ImageSource,
+    /// The folder: it is made, or empty.
+    pub dir: PathBuf,
+    /// The command, in place of the image's own arguments.
+    pub command: Vec<OsString>,
+    /// The program, in place of the image's own entrypoint.
+    pub entrypoint: Option<OsString>,
+    /// The command has a terminal.
+    pub terminal: bool,
+    /// Flags for the server of the mount.
+    pub flags: Vec<OsString>,
+}
+
+/// The places of a bundle.
+struct Places {
+    dir: PathBuf,
+    root: PathBuf,
+    own: PathBuf,
+    disk: PathBuf,
+    tree: PathBuf,
+    upper: PathBuf,
+    work: PathBuf,
+}
+
+impl Places {
+    fn of(dir: &Path) -> Self {
+        let own = dir.join(OWN);
+        let below = |name: &str| own.join(name);
+        let (disk, tree, upper, work) = (below("disk"), below("tree"), below("upper"), below("work"));
+        Self { root: dir.join("rootfs"), dir: dir.to_owned(), disk, tree, upper, work, own }
+    }
+}
+
+/// Makes a bundle. What is mounted stays until [`remove`].
+///
+/// # Errors
+/// When the folder has something in it, the image cannot be mounted, or it says no command. Then nothing of
+/// it stays.
+pub fn make(bundle: &Bundle) -> anyhow::Result<()> {
+    if !rustix::process::geteuid().is_root() {
+        bail!("a bundle's root is mounted, which needs root: run with sudo");
+    }
+    let made_dir = !bundle.dir.exists();
+    if !made_dir && fs::read_dir(&bundle.dir).with_context(|| shown("look at", &bundle.dir))?.next().is_some()
+    {
+        bail!(
+            "{}: the folder is not empty (`headstart bundle --remove` ends a bundle)",
+            bundle.dir.display()
+        );
+    }
+    fs::create_dir_all(&bundle.dir).with_context(|| shown("make", &bundle.dir))?;
+    let dir = fs::canonicalize(&bundle.dir).with_context(|| shown("look at", &bundle.dir))?;
+    let places = Places::of(&dir);
+    let made = fill(bundle, &places);
+    if made.is_err() {
+        if let Err(error) = take_down(&places) {
+            log::warn!("{}: not all of it is removed: {error:#}", dir.display());
+        }
+        if made_dir {
+            let _ = fs::remove_dir(&dir);
+        }
+    }
+    made
+}
+
+fn fill(bundle: &Bundle, places: &Places) -> anyhow::Result<()> {
+    // What is written to the root is the command's own.
+    fs::DirBuilder::new().mode(0o700).create(&places.own).with_context(|| shown("make", &places.own))?;
+    for folder in [&places.root, &places.disk, &places.tree, &places.upper, &places.work] {
+        fs::create_dir(folder).with_context(|| shown("make", folder))?;
+    }
+    mount_tree(bundle, places)?;
+    let command = OwnCommand::find(&places.tree, &bundle.command, bundle.entrypoint.as_ref())?;
+    let permissions =
+        fs::metadata(&places.tree).with_context(|| shown("look at", &places.tree))?.permissions();
+    let mode = fs::Permissions::from_mode(permissions.mode() & 0o7777);
+    fs::set_permissions(&places.upper, mode).with_context(|| shown("set up", &places.upper))?;
+    hs_linux::rootenv::mount_overlay(&places.tree, &places.upper, &places.work, &places.root).with_context(
+        || {
+            format!(
+                "{}: a root that can be written needs a folder on ext4, XFS, btrfs or tmpfs",
+                places.dir.display()
+            )
+        },
+    )?;
+    let hostname = places.dir.file_name().map_or("headstart".into(), |name| name.to_string_lossy());
+    let config = runtime_config::of_command(&command, &hostname, bundle.terminal);
+    let text = serde_json::to_string_pretty(&config)? + "\n";
+    write_whole(&places.dir.join("config.json"), text.as_bytes())
+}
+
+/// Starts the server of the image's tree.
+fn mount_tree(bundle: &Bundle, places: &Places) -> anyhow::Result<()> {
+    let image = match (bundle.image.image.whole_address(), &bundle.image.image.trust) {
+        (Some(address), Some(trust)) => format!("{address}#{trust}").into(),
+        (Some(address), None) => address.into(),
+        (None, _) => bundle.image.word().into_os_string(),
+    };
+    let mut arguments: Vec<OsString> = ["--quiet", "mount"].map(OsString::from).to_vec();
+    arguments.extend(bundle.flags.iter().cloned());
+    arguments.extend([
+        "--fs".into(),
+        places.tree.clone().into(),
+        "--".into(),
+        image,
+        places.disk.clone().into(),
+    ]);
+    match background::start(&arguments, "mount")? {
+        0 => Ok(()),
+        _ => bail!("the image could not be mounted at {}", places.tree.display()),
+    }
+}
+
+/// Ends a bundle: unmounts its root, ends its server, and removes the folder, with all that was written.
+///
+/// # Errors
+/// When it is none, or a container still uses its root.
+pub fn remove(dir: &Path) -> anyhow::Result<()> {
+    let dir = fs::canonicalize(dir).with_context(|| shown("look at", dir))?;
+    let places = Places::of(&dir);
+    if !places.own.is_dir() || !places.root.is_dir() {
+        bail!("{}: this is no bundle that `headstart bundle` has made", dir.display());
+    }
+    take_down(&places)?;
+    match fs::remove_dir(&dir) {
+        // What others have put there is theirs.
+        Err(error) if error.kind() != std::io::ErrorKind::DirectoryNotEmpty => {
+            Err(error).with_context(|| shown("remove", &dir))
+        }
+        _ => Ok(()),
+    }
+}
+
+fn take_down(places: &Places) -> anyhow::Result<()> {
+    for target in [&places.root, &places.tree, &places.disk] {
+        while mounted_at(target)?.is_some() {
+            unmount(target)?;
+            if target != &places.root {
+                wait_until_gone(&places.disk)?;
+            }
+        }
+    }
+    for folder in [&places.own, &places.root] {
+        match fs::remove_dir_all(folder) {
+            Err(error) if error.kind() != std::io::ErrorKind::NotFound => {
+                return Err(error).with_context(|| shown("remove", folder));
+            }
+            _ => {}
+        }
+    }
+    match fs::remove_file(places.dir.join("config.json")) {
+        Err(error) if error.kind() != std::io::ErrorKind::NotFound => {
+            Err(error).context("remove config.json")
+        }
+        _ => Ok(()),
+    }
+}
+
+fn unmount(target: &Path) -> anyhow::Result<()> {
+    match rustix::mount::unmount(target, UnmountFlags::NOFOLLOW) {
+        Ok(()) | Err(rustix::io::Errno::INVAL | rustix::io::Errno::NOENT) => Ok(()),
+        Err(rustix::io::Errno::BUSY) => {
+            bail!("{} is in use: end the container first (`runc delete -f NAME`)", target.display())
+        }
+        Err(error) => Err(error).with_context(|| shown("unmount", target)),
+    }
+}
+
+/// Waits until the server has taken its own mount down.
+fn wait_until_gone(path: &Path) -> anyhow::Result<()> {
+    let end = Instant::now() + PATIENCE;
+    let mut table = MountTable::open()?;
+    while table.has(path)? {
+        let left = end.saturating_duration_since(Instant::now());
+        if left.is_zero() {
+            bail!("{} is still mounted after {} s", path.display(), PATIENCE.as_secs());
+        }
+        let timeout = Timespec::try_from(left).context("the time to wait")?;
+        match poll(&mut [table.changes()], Some(&timeout)) {
+            Ok(_) | Err(rustix::io::Errno::INTR) => {}
+            Err(error) => bail!("wait for the end of the mount: {error}"),
+        }
+    }
+    Ok(())
+}
+
+fn shown(what: &str, path: &Path) -> String {
+    format!("{what} {}", path.display())
+}

@@ -1,0 +1,276 @@
+//! Which image is mounted for a layer: what its labels lead to, and what the table says.
+//!
+//! In this order:
+//!
+//! 1. [`ANNOTATION`], an annotation of the layer, which each client of containerd passes on.
+//! 2. What refers to the container's image in its registry, by the labels of CRI and nerdctl.
+//! 3. The [`Table`].
+//!
+//! What 1 and 2 find says which container's image it was made from, by digest; the layer must be one of its.
+
+use std::collections::HashMap;
+use std::time::{Duration, Instant};
+
+use anyhow::{Context, bail};
+use hs_remote::Sha256;
+use hs_remote::http::{HttpClient, Timeouts};
+use hs_remote::registry::{CHAIN_ANNOTATION, Reference, RegistryAddress, Repository, SOURCE_ANNOTATION};
+use hs_start::container::ContainerImage;
+use parking_lot::Mutex;
+use serde::Deserialize;
+
+use crate::snapshots::{Content, Labels};
+use crate::table::{Entry, Table};
+
+/// The label that names an image: `HOST/NAME@sha256:…`, in the registry of the container's image or another.
+pub const ANNOTATION: &str = "containerd.io/snapshot/headstart.image";
+/// The labels with which CRI and nerdctl name a container's image.
+const CRI_REFERENCE: &str = "containerd.io/snapshot/cri.image-ref";
+const CRI_DIGEST: &str = "containerd.io/snapshot/cri.manifest-digest";
+/// How long it is remembered what was found, or that there is nothing: for the pull of all layers.
+const LASTS: Duration = Duration::from_secs(20);
+/// The most container's images that are remembered.
+const MOST_KNOWN: usize = 1024;
+
+/// What was found for a container's image, and when.
+struct Known {
+    entry: Option<Entry>,
+    at: Instant,
+}
+
+/// Finds images for layers.
+pub struct Finder {
+    table: Table,
+    known: Mutex<HashMap<String, Known>>,
+}
+
+impl Finder {
+    /// One that also looks in `table`.
+    #[must_use]
+    pub fn new(table: Table) -> Self {
+        Self { table, known: Mutex::default() }
+    }
+
+    /// What the layer with the chain ID `reference` becomes, if an image is mounted for it.
+    ///
+    /// # Errors
+    /// When none is found, and one of the ways to one failed.
+    pub fn content_of(&self, labels: &Labels, reference: &str) -> anyhow::Result<Option<Content>> {
+        let (annotation, cri) =
+            (labels.get(ANNOTATION), labels.get(CRI_REFERENCE).zip(labels.get(CRI_DIGEST)));
+        let mut failed = None;
+        let by_annotation = annotation.map(|word| self.remember(word, || of_annotation(word)));
+        let by_cri = cri.map(|(image, digest)| {
+            self.remember(&format!("{image} {digest}"), || of_container(image, digest))
+        });
+        for found in [by_annotation, by_cri].into_iter().flatten() {
+            match found {
+                Ok(None) => {}
+                Ok(Some(entry)) => match in_chain(&entry, reference) {
+                    Some(content) => return Ok(Some(content)),
+                    None => {
+                        let text = format!("{} is not of the image with layer {reference}", entry.artifact);
+                        failed = failed.or(Some(anyhow::anyhow!(text)));
+                    }
+                },
+                Err(error) => failed = failed.or(Some(error)),
+            }
+        }
+        match (in_table(&self.table, reference)?, failed) {
+            (None, Some(error)) => Err(error),
+            (found, _) => Ok(found),
+        }
+    }
+
+    fn remember(
+        &self,
+        word: &str,
+        find: impl FnOnce() -> anyhow::Result<Option<Entry>>,
+    ) -> anyhow::Result<Option<Entry>> {
+        if let Some(known) = self.known.lock().get(word)
+            && known.at.elapsed() < LASTS
+        {
+            return Ok(known.entry.clone());
+        }
+        let entry = find()?;
+        let mut known = self.known.lock();
+        if known.len() >= MOST_KNOWN {
+            known.clear();
+        }
+        known.insert(word.to_owned(), Known { entry: entry.clone(), at: Instant::now() });
+        Ok(entry)
+    }
+}
+
+/// The image that a label names, and the container's image that its manifest names.
+fn of_annotation(word: &str) -> anyhow::Result<Option<Entry>> {
+    #[derive(Deserialize)]
+    struct Manifest {
+        #[serde(default)]
+        annotations: HashMap<String, String>,
+    }
+    let address = address_of(word)?;
+    if !matches!(address.reference(), Reference::Digest(_)) {
+        bail!("{word:?} in the label {ANNOTATION} has no digest: HOST/NAME@sha256:… is expected");
+    }
+    let client = HttpClient::new(Timeouts::default())?;
+    let manifest = Repository::new(address.clone(), client, hs_start::remote::keyring().logins).manifest()?;
+    let manifest: Manifest =
+        serde_json::from_slice(&manifest).with_context(|| format!("{address}: its manifest"))?;
+    let says = |key| {
+        let found = manifest.annotations.get(key);
+        found.with_context(|| format!("{address} does not say which container's image it is of ({key})"))
+    };
+    let entry = of_resolved(&address.at(says(SOURCE_ANNOTATION)?)?, address.to_string())?;
+    if entry.chain.last() != Some(says(CHAIN_ANNOTATION)?) {
+        bail!("{address} is not of the container's image that it names");
+    }
+    Ok(Some(entry))
+}
+
+/// The image that refers to a container's image.
+fn of_container(reference: &str, digest: &str) -> anyhow::Result<Option<Entry>> {
+    let address = address_of(repository_of(reference))?.at(digest)?;
+    let container = ContainerImage::resolve(address.clone(), None)?;
+    let Some(converted) = container.converted()? else { return Ok(None) };
+    of_resolved(&address, converted.address.to_string()).map(Some)
+}
+
+/// What is mounted for the container's image at `container`, an address by digest.
+///
+/// # Errors
+/// When the container's image cannot be had, or does not name its layers.
+pub fn of_resolved(container: &RegistryAddress, artifact: String) -> anyhow::Result<Entry> {
+    let resolved = ContainerImage::resolve(container.clone(), None)?;
+    let chain = chain_of(&resolved.image.diff_ids).map_err(|why| anyhow::anyhow!("{container}: {why}"))?;
+    if chain.is_empty() {
+        bail!("{container}: its configuration does not name its layers");
+    }
+    let container = container.at(&resolved.image.digest)?.to_string();
+    Ok(Entry { reference: container.clone(), artifact, container, chain })
+}
+
+/// The address of a name as containerd writes it: registries of this machine are without TLS.
+fn address_of(name: &str) -> anyhow::Result<RegistryAddress> {
+    if name.contains("://") {
+        return Ok(RegistryAddress::parse(name)?);
+    }
+    let host = name.split('/').next().unwrap_or_default();
+    let host_alone = host.rsplit_once(':').map_or(host, |(host, _)| host);
+    let is_here = host_alone == "localhost" || host_alone == "[::1]" || host_alone.starts_with("127.");
+    let scheme = if is_here { "oci+http" } else { "oci" };
+    Ok(RegistryAddress::parse(&format!("{scheme}://{name}"))?)
+}
+
+/// A name without its tag and digest.
+fn repository_of(name: &str) -> &str {
+    let name = name.split_once('@').map_or(name, |(name, _)| name);
+    match name.rsplit_once(':') {
+        Some((repository, tag)) if !tag.contains('/') => repository,
+        _ => name,
+    }
+}
+
+/// What the table has for the layer with this chain ID. An image of which it is the topmost layer comes
+/// before one of which it is another.
+fn in_table(table: &Table, reference: &str) -> anyhow::Result<Option<Content>> {
+    let mut found: Vec<Content> =
+        table.entries()?.iter().rev().filter_map(|entry| in_chain(entry, reference)).collect();
+    found.sort_by_key(|content| matches!(content, Content::Below { .. }));
+    Ok(found.into_iter().next())
+}
+
+/// What the layer becomes, if it is one of the image's.
+fn in_chain(entry: &Entry, reference: &str) -> Option<Content> {
+    let layers = entry.chain.iter().position(|id| id == reference)? + 1;
+    let image = entry.artifact.clone();
+    Some(if layers == entry.chain.len() {
+        Content::Tree(image)
+    } else {
+        Content::Below { image, container: entry.container.clone(), layers }
+    })
+}
+
+/// The chain ID of each layer, from the digests of the unpacked layers: image specification 1.1, "Layer
+/// ChainID".
+fn chain_of(diff_ids: &[String]) -> Result<Vec<String>, String> {
+    let mut chain: Vec<String> = Vec::new();
+    for diff_id in diff_ids {
+        if !is_chain_id(diff_id) {
+            return Err(format!("{diff_id:?} is no SHA-256 digest"));
+        }
+        chain.push(match chain.last() {
+            None => diff_id.clone(),
+            Some(below) => Sha256::of(format!("{below} {diff_id}").as_bytes()).to_string(),
+        });
+    }
+    Ok(chain)
+}
+
+/// Whether this is `sha256:` and 64 digits in lower case.
+#[must_use]
+pub fn is_chain_id(text: &str) -> bool {
+    text.parse::<Sha256>().is_ok()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn digest(digit: char) -> String {
+        format!("sha256:{}", String::from(digit).repeat(64))
+    }
+
+    #[test]
+    fn chains_are_those_of_the_specification() {
+        // By `printf 'sha256:00… sha256:11…' | sha256sum`.
+        let two = "sha256:f94b891e05f6e37c90d87edfd5bb98a02d618a437c35f3a94b3b00e48e894631";
+        let chain = chain_of(&[digest('0'), digest('1')]).expect("two");
+        assert_eq!(chain, [digest('0'), two.to_owned()]);
+        assert!(chain_of(&["sha256:0".to_owned()]).is_err() && chain_of(&["md5:0".to_owned()]).is_err());
+        assert!(!is_chain_id(&digest('A')));
+    }
+
+    #[test]
+    fn the_topmost_layer_of_one_image_may_be_a_layer_of_another() {
+        let place = tempfile::tempdir().expect("a folder");
+        let table = Table::of(place.path());
+        let put = |reference: &str, chain: &[char]| {
+            let chain = chain.iter().map(|digit| digest(*digit)).collect();
+            let (artifact, container) = (format!("/{reference}.hsi"), "oci://h/x".to_owned());
+            table.put(Entry { reference: reference.to_owned(), artifact, container, chain }).expect("put");
+        };
+        put("base", &['0', '1']);
+        put("app", &['0', '1', '2']);
+        let found = |digit| in_table(&table, &digest(digit)).expect("read");
+        let tree = |image: &str| Some(Content::Tree(image.to_owned()));
+        assert_eq!((found('1'), found('2')), (tree("/base.hsi"), tree("/app.hsi")));
+        let (image, container) = ("/app.hsi".to_owned(), "oci://h/x".to_owned());
+        assert_eq!(found('0'), Some(Content::Below { image, container, layers: 1 }));
+        assert_eq!(found('3'), None);
+    }
+
+    #[test]
+    fn names_are_addresses_and_hostile_ones_are_none() {
+        for (name, address) in [
+            ("docker.io/library/a:1", "oci://docker.io/library/a"),
+            ("127.0.0.1:5000/a/b:1", "oci+http://127.0.0.1:5000/a/b"),
+            ("localhost/a", "oci+http://localhost/a"),
+            ("h.example:5000/a@sha256:00", "oci://h.example:5000/a"),
+        ] {
+            let found = address_of(repository_of(name)).expect(name).to_string();
+            assert_eq!(found, format!("{address}:latest"), "{name}");
+        }
+        for name in ["", "/etc/passwd", "h/../x", "file:///etc/passwd", "http://h/a", "h/a b", "me:pass@h/a"]
+        {
+            assert!(address_of(name).is_err(), "{name}");
+        }
+        let labels = |word: &str| Labels::from([(ANNOTATION.to_owned(), word.to_owned())]);
+        let place = tempfile::tempdir().expect("a folder");
+        let finder = Finder::new(Table::of(place.path()));
+        for word in ["/etc/passwd", "../../x", "h.example/a:tag", "file:///a@sha256:00", ""] {
+            assert!(finder.content_of(&labels(word), &digest('0')).is_err(), "{word}");
+        }
+        assert!(finder.content_of(&Labels::new(), "../x").expect("none").is_none());
+    }
+}

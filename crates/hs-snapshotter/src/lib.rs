@@ -1,0 +1,30 @@
+//! `headstart snapshotter`: a containerd proxy plugin, which mounts images lazily.
+//!
+//! ```text
+//! containerd ── gRPC, unix socket ──► server ──► Snapshotter ──► Snapshots (no I/O): names, parents, kinds
+//!                                                  │  └──► a folder for each snapshot: fs, work
+//!                                                  └──► Mounts: `headstart mount`, one for each image
+//! ```
+//!
+//! - [`snapshots`], [`filter`]: which snapshots there are, and what may become of them; no I/O.
+//! - [`records`]: the file that has them.
+//! - [`table`]: which image has which layers, as `headstart snapshotter add` was told.
+//! - [`mounts`]: the lazily mounted trees.
+//! - [`snapshotter`]: what containerd asks for.
+//! - [`messages`], [`grpc`], [`server`]: how it asks.
+
+#![forbid(unsafe_code)]
+
+pub mod artifact;
+pub mod filter;
+mod grpc;
+mod messages;
+mod mounts;
+mod overlay;
+mod records;
+pub mod server;
+pub mod snapshots;
+mod snapshotter;
+pub mod table;
+
+pub use snapshotter::Snapshotter;

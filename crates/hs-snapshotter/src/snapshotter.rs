@@ -1,0 +1,357 @@
+//! What containerd asks for: snapshots, their folders, and the trees below them.
+
+use std::collections::BTreeSet;
+use std::ffi::OsString;
+use std::fs;
+use std::path::{Path, PathBuf};
+use std::time::{SystemTime, UNIX_EPOCH};
+
+use anyhow::{Context, bail};
+use parking_lot::{Mutex, MutexGuard};
+
+use crate::artifact::Finder;
+use crate::filter::Filter;
+use crate::messages::Mount;
+use crate::mounts::{self, Mounts};
+use crate::overlay::{self, Layer};
+use crate::records::Folder;
+use crate::snapshots::{
+    Asked, Content, Kind, Labels, Lower, REFERENCE, Refusal, Snapshot, Snapshots, Stack, Usage,
+};
+use crate::table::Table;
+
+/// Why a call fails.
+#[derive(Debug, thiserror::Error)]
+#[non_exhaustive]
+pub enum CallError {
+    /// By containerd's rules.
+    #[error(transparent)]
+    Refused(#[from] Refusal),
+    /// An image that snapshots need cannot be mounted.
+    #[error("{0:#}")]
+    Unavailable(anyhow::Error),
+    /// The machine does not let it: a full disk, say.
+    #[error("{0:#}")]
+    Failed(#[from] anyhow::Error),
+}
+
+/// The snapshots of one folder.
+pub struct Snapshotter {
+    folder: Folder,
+    /// As the file has them.
+    snapshots: Mutex<Snapshots>,
+    mounts: Mounts,
+    finder: Finder,
+}
+
+impl Snapshotter {
+    /// Takes the folder `root` over, and clears away what a snapshotter that died has begun. `flags` are
+    /// further flags of `headstart mount`.
+    ///
+    /// # Errors
+    /// When another snapshotter uses the folder, or its files cannot be read.
+    pub fn open(root: &Path, flags: Vec<OsString>) -> anyhow::Result<Self> {
+        let folder = Folder::lock(root)?;
+        if !overlay::can_be_an_option(folder.path()) {
+            bail!("{}: overlayfs takes no folder with one of , : \\ \" in its path", folder.path().display());
+        }
+        let snapshotter = Self {
+            snapshots: Mutex::new(folder.load()?),
+            mounts: Mounts::new(folder.path().join("images"), flags),
+            finder: Finder::new(Table::of(folder.path())),
+            folder,
+        };
+        snapshotter.cleanup()?;
+        Ok(snapshotter)
+    }
+
+    /// Makes an active snapshot or a view, and gives what is mounted for it. For a layer of an image that is
+    /// mounted lazily, makes a committed snapshot instead, and refuses with [`Refusal::AlreadyExists`]: so
+    /// containerd knows that it need not fetch the layer.
+    ///
+    /// # Errors
+    /// See [`Snapshots::prepare`]; and when the image below cannot be mounted, or nothing be written.
+    pub fn prepare(
+        &self,
+        kind: Kind,
+        key: &str,
+        parent: Option<&str>,
+        labels: &Labels,
+    ) -> Result<Vec<Mount>, CallError> {
+        let asked = Asked { name: key, labels, now_ns: now_ns() };
+        if let (Kind::Active, Some(reference)) = (kind, labels.get(REFERENCE)) {
+            self.adopt_layer(reference, parent, &asked)?;
+        }
+        self.complete_below(parent)?;
+        // The lock of an image goes when a snapshot uses it, so that it is not unmounted before.
+        let image = self.snapshots.lock().image_below(parent);
+        let lock = image.as_deref().map(|image| self.mounts.lock_of(&Mounts::key(image)));
+        let held = lock.as_ref().map(|lock| lock.lock());
+        if let (Some(image), Some(held)) = (&image, &held) {
+            self.mounts.mount(image, held).map_err(CallError::Unavailable)?;
+        }
+        let mut snapshots = self.snapshots.lock();
+        let mut changed = snapshots.clone();
+        let stack = changed.prepare(kind, parent, &asked)?;
+        let lower = self.folders(&stack);
+        let layer = Layer::at(self.folder.snapshot(stack.id));
+        let path = self.folder.snapshot(stack.id);
+        // What a snapshotter that died has begun under this number.
+        remove(&path)?;
+        let made = layer.make(stack.is_writable, lower.first().map(PathBuf::as_path));
+        let made = made.with_context(|| format!("make {}", path.display()));
+        if let Err(error) = made.and_then(|()| self.folder.store(&changed)) {
+            remove(&path)?;
+            return Err(error.into());
+        }
+        *snapshots = changed;
+        Ok(layer.mounts(stack.is_writable, &lower))
+    }
+
+    /// Refuses with [`Refusal::AlreadyExists`] when the layer is there now, without files of its own.
+    fn adopt_layer(&self, reference: &str, parent: Option<&str>, asked: &Asked<'_>) -> Result<(), CallError> {
+        let exists = || CallError::from(Refusal::AlreadyExists(reference.to_owned()));
+        {
+            let snapshots = self.snapshots.lock();
+            if let Some(parent) = parent {
+                snapshots.get(parent)?;
+            }
+            if snapshots.of_layers(reference, parent).is_some() {
+                return Err(exists());
+            }
+        }
+        let found = self.finder.content_of(asked.labels, reference);
+        let adopted = found
+            .and_then(|found| found.map(|content| self.adopt(content, reference, parent, asked)).transpose());
+        match adopted {
+            Ok(Some(())) => Err(exists()),
+            Ok(None) => Ok(()),
+            Err(error) => {
+                log::warn!("layer {reference} is unpacked as any other: {error:#}");
+                Ok(())
+            }
+        }
+    }
+
+    /// Where the files of a parent are in the tree of a whole image alone, builds an image of the parent's
+    /// layers: another image of containers has these layers, too.
+    fn complete_below(&self, parent: Option<&str>) -> Result<(), CallError> {
+        let found = self
+            .snapshots
+            .lock()
+            .without_files(parent)
+            .map(|(name, snapshot)| (name.to_owned(), snapshot.id, snapshot.content.clone()));
+        let Some((name, id, Content::Below { container, layers, .. })) = found else { return Ok(()) };
+        let path = self.folder.built(id);
+        let image = path.to_string_lossy().into_owned();
+        let lock = self.mounts.lock_of(&Mounts::key(&image));
+        let held = lock.lock();
+        if self.snapshots.lock().without_files(parent).is_none() {
+            return Ok(());
+        }
+        log::info!("{layers} layers of {container} are built, since another image has them too");
+        mounts::build(&container, layers, &path)
+            .and_then(|()| self.mounts.mount(&image, &held).map(drop))
+            .map_err(|error| CallError::Unavailable(error.context(format!("build the layers of {name}"))))?;
+        self.change(|snapshots| snapshots.complete(&name, &image))
+    }
+
+    /// Mounts an image, and makes the snapshot of a layer of it.
+    fn adopt(
+        &self,
+        content: Content,
+        reference: &str,
+        parent: Option<&str>,
+        asked: &Asked<'_>,
+    ) -> anyhow::Result<()> {
+        let Some(image) = content.image().map(str::to_owned) else { return Ok(()) };
+        let lock = self.mounts.lock_of(&Mounts::key(&image));
+        let held = lock.lock();
+        // Already for the lowest layer: where the image cannot be had, all layers are unpacked.
+        let mounted = self.mounts.mount(&image, &held).map(drop);
+        mounted
+            .and_then(|()| {
+                self.change(|snapshots| {
+                    // Another call may have been faster.
+                    if snapshots.of_layers(reference, parent).is_none() {
+                        let name = snapshots.free_name(reference);
+                        snapshots.adopt(content, parent, &Asked { name: &name, ..*asked })?;
+                    }
+                    Ok(())
+                })
+                .map_err(anyhow::Error::from)
+            })
+            .inspect_err(|_| self.unmount_unused(&Mounts::key(&image), &held))
+    }
+
+    /// What is mounted for an active snapshot or a view.
+    ///
+    /// # Errors
+    /// When there is none, or the image below it cannot be mounted.
+    pub fn mounts(&self, key: &str) -> Result<Vec<Mount>, CallError> {
+        let stack = self.snapshots.lock().stack(key)?;
+        for lower in &stack.lower {
+            if let Lower::Tree(image) = lower {
+                let lock = self.mounts.lock_of(&Mounts::key(image));
+                self.mounts.mount(image, &lock.lock()).map_err(CallError::Unavailable)?;
+            }
+        }
+        let layer = Layer::at(self.folder.snapshot(stack.id));
+        Ok(layer.mounts(stack.is_writable, &self.folders(&stack)))
+    }
+
+    /// The folders below a snapshot, the nearest first.
+    fn folders(&self, stack: &Stack) -> Vec<PathBuf> {
+        let folder = |lower: &Lower| match lower {
+            Lower::Files(id) => Layer::at(self.folder.snapshot(*id)).files(),
+            Lower::Tree(image) => self.mounts.tree(image),
+        };
+        stack.lower.iter().map(folder).collect()
+    }
+
+    /// Makes an active snapshot a committed one.
+    ///
+    /// # Errors
+    /// See [`Snapshots::commit`].
+    pub fn commit(&self, name: &str, key: &str, labels: &Labels) -> Result<(), CallError> {
+        let usage = self.usage(key)?;
+        let asked = Asked { name, labels, now_ns: now_ns() };
+        self.change(|snapshots| snapshots.commit(key, usage, &asked))
+    }
+
+    /// Removes a snapshot and its files, and unmounts an image that no other one uses.
+    ///
+    /// # Errors
+    /// When there is none, or it is a parent.
+    pub fn remove(&self, key: &str) -> Result<(), CallError> {
+        let removed = self.change(|snapshots| snapshots.remove(key))?;
+        // The snapshot is gone; what stays behind is removed by the next Cleanup.
+        if removed.content == Content::Files
+            && let Err(error) = remove(&self.folder.snapshot(removed.id))
+        {
+            log::warn!("{error:#}");
+        }
+        if let Some(image) = removed.content.image() {
+            let key = Mounts::key(image);
+            self.unmount_unused(&key, &self.mounts.lock_of(&key).lock());
+        }
+        Ok(())
+    }
+
+    /// A snapshot.
+    ///
+    /// # Errors
+    /// When there is none.
+    pub fn stat(&self, key: &str) -> Result<Snapshot, CallError> {
+        Ok(self.snapshots.lock().get(key)?.clone())
+    }
+
+    /// Changes labels.
+    ///
+    /// # Errors
+    /// See [`Snapshots::update`].
+    pub fn update(&self, name: &str, labels: &Labels, paths: &[String]) -> Result<Snapshot, CallError> {
+        let asked = Asked { name, labels, now_ns: now_ns() };
+        self.change(|snapshots| snapshots.update(paths, &asked).cloned())
+    }
+
+    /// The snapshots that match any of the filters; all without filters.
+    ///
+    /// # Errors
+    /// When one of them is no filter.
+    pub fn list(&self, filters: &[String]) -> Result<Vec<(String, Snapshot)>, CallError> {
+        let parsed: Result<Vec<Filter>, String> = filters.iter().map(|text| Filter::parse(text)).collect();
+        let parsed = parsed.map_err(Refusal::InvalidArgument)?;
+        let snapshots = self.snapshots.lock();
+        let is_wanted = |(name, snapshot): &(&str, &Snapshot)| {
+            parsed.is_empty() || parsed.iter().any(|filter| filter.matches(name, snapshot))
+        };
+        let wanted = snapshots.all().filter(is_wanted);
+        Ok(wanted.map(|(name, snapshot)| (name.to_owned(), snapshot.clone())).collect())
+    }
+
+    /// What a snapshot's own files take.
+    ///
+    /// # Errors
+    /// When there is none, or its files cannot be looked at.
+    pub fn usage(&self, key: &str) -> Result<Usage, CallError> {
+        let snapshot = self.stat(key)?;
+        if snapshot.kind != Kind::Active {
+            return Ok(snapshot.usage);
+        }
+        let files = Layer::at(self.folder.snapshot(snapshot.id)).files();
+        let usage = overlay::usage(&files).with_context(|| format!("look at {}", files.display()));
+        Ok(usage?)
+    }
+
+    /// Removes what no snapshot has: folders, and mounted images.
+    ///
+    /// # Errors
+    /// When the folders cannot be listed.
+    pub fn cleanup(&self) -> anyhow::Result<()> {
+        let unused = {
+            // A folder and its snapshot are made under this lock.
+            let snapshots = self.snapshots.lock();
+            let known: BTreeSet<String> = snapshots.folders().iter().map(u64::to_string).collect();
+            let folder = self.folder.snapshots();
+            let entries = fs::read_dir(&folder).with_context(|| format!("list {}", folder.display()))?;
+            let is_unknown =
+                |entry: &fs::DirEntry| !entry.file_name().to_str().is_some_and(|name| known.contains(name));
+            entries.flatten().filter(is_unknown).map(|entry| entry.path()).collect::<Vec<_>>()
+        };
+        for path in unused {
+            remove(&path)?;
+        }
+        let built = self.folder.all_built();
+        let built = built.iter().map(|path| Mounts::key(&path.to_string_lossy()));
+        for key in self.mounts.keys()?.into_iter().chain(built) {
+            self.unmount_unused(&key, &self.mounts.lock_of(&key).lock());
+        }
+        Ok(())
+    }
+
+    /// Unmounts an image unless a snapshot uses it.
+    fn unmount_unused(&self, key: &str, held: &MutexGuard<'_, ()>) {
+        let is_used = self.snapshots.lock().images().iter().any(|image| Mounts::key(image) == key);
+        if is_used {
+            return;
+        }
+        if let Err(error) = self.mounts.unmount(key, held) {
+            log::warn!("an image that no snapshot uses stays mounted: {error:#}");
+            return;
+        }
+        // One that was built here.
+        for path in self.folder.all_built() {
+            if Mounts::key(&path.to_string_lossy()) == key {
+                let _ = fs::remove_file(path);
+            }
+        }
+    }
+
+    /// Changes the snapshots in the file, then in memory; neither where one fails.
+    fn change<T>(&self, change: impl FnOnce(&mut Snapshots) -> Result<T, Refusal>) -> Result<T, CallError> {
+        let mut snapshots = self.snapshots.lock();
+        let mut changed = snapshots.clone();
+        let result = change(&mut changed)?;
+        if changed != *snapshots {
+            self.folder.store(&changed)?;
+            *snapshots = changed;
+        }
+        Ok(result)
+    }
+}
+
+/// Removes a folder with everything in it, if it is there.
+fn remove(path: &Path) -> anyhow::Result<()> {
+    match fs::remove_dir_all(path) {
+        Err(error) if error.kind() != std::io::ErrorKind::NotFound => {
+            Err(error).with_context(|| format!("remove {}", path.display()))
+        }
+        _ => Ok(()),
+    }
+}
+
+fn now_ns() -> u64 {
+    let since = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
+    u64::try_from(since.as_nanos()).unwrap_or(u64::MAX)
+}
