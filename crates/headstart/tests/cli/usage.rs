@@ -6,8 +6,9 @@ use std::process::Stdio;
 use crate::mounts::umount;
 use crate::scene::{Ran, Running, Scene, headstart, machine_has, run};
 
-pub(crate) const COMMANDS: [&[&str]; 38] = [
+pub(crate) const COMMANDS: [&[&str]; 39] = [
     &["build"],
+    &["commit"],
     &["convert"],
     &["bundle"],
     &["import"],
