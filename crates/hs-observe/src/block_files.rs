@@ -1,7 +1,7 @@
 //! Which file pages the blocks of a recording are.
 //!
-//! The tree is walked once and every regular file is asked where it lies ([`file_extents`]). That reads the inode
-//! of every file: it is meant for the time after a recording, never for a start.
+//! The tree is walked once and every regular file is asked where it lies ([`file_extents`]). That reads the
+//! inode of every file: it is meant for the time after a recording, never for a start.
 //!
 //! What is not found: directories, symbolic links and other metadata (their pages belong to the block
 //! device), data in the inode itself, and data that is compressed or shifted against the page grid.
@@ -21,11 +21,11 @@ use rustix::io::Errno;
 /// Bytes of directory entries that one call may bring.
 const DIRECTORY_BYTES: usize = 32 << 10;
 
-/// The files of the file system mounted at `mount_point` that hold at least one of `blocks`, ordered by path,
-/// each with all of its pages, those included whose blocks are not in the set: how long a file is, and where
-/// the rest of it lies, decides what the kernel reads ahead in it. `blocks` are those of the device that is
-/// mounted, counted from its beginning. Every inode comes once, by one of its names; file systems mounted on
-/// top are left out. A name that is not UTF-8 is shown with replacement characters.
+/// The files of the file system mounted at `mount_point` that hold at least one of `blocks`, ordered by
+/// path, each with all of its pages, those included whose blocks are not in the set: how long a file is,
+/// and where the rest of it lies, decides what the kernel reads ahead in it. `blocks` are those of the
+/// device that is mounted, counted from its beginning. Every inode comes once, by one of its names; file
+/// systems mounted on top are left out. A name that is not UTF-8 is shown with replacement characters.
 ///
 /// A file system without block addresses (`FIEMAP` is refused, or the addresses are not those of the one
 /// device, as on Btrfs) gives an empty list.
@@ -142,7 +142,8 @@ impl Walk<'_> {
         path: impl FnOnce() -> Vec<u8>,
     ) -> Result<(), Errno> {
         let flags = OFlags::RDONLY | OFlags::NOFOLLOW | OFlags::NONBLOCK | OFlags::CLOEXEC;
-        // A file that cannot be opened (a mount on top of it, a damaged inode) is no reason to lose the rest.
+        // A file that cannot be opened (a mount on top of it, a damaged inode) is no reason to lose the
+        // rest.
         let file = match rustix::fs::openat(directory, name, flags, Mode::empty()) {
             Ok(file) => file,
             Err(errno) => {

@@ -175,8 +175,8 @@ fn why_not_writable(found: &OwnedFd, errno: Errno) -> LeftBecause {
     }
 }
 
-/// Where pages lie that have a place. With blocks smaller than a page, a page belongs to the extent that has its
-/// first byte.
+/// Where pages lie that have a place. With blocks smaller than a page, a page belongs to the extent that
+/// has its first byte.
 pub(crate) fn layout_of(extents: &[FileExtent]) -> FileLayout {
     let in_place = extents.iter().filter(|extent| extent.is_in_place());
     FileLayout::new(in_place.filter_map(|extent| piece_of(extent, u64::div_ceil)))

@@ -7,8 +7,8 @@ use crate::choose::choose;
 use crate::layout::{FileLayout, PageRun, Piece};
 use crate::scatter::Scatter;
 
-/// The kernel's usual read-ahead, 128 KiB: it reads so much around a page that is mapped, and from one that is
-/// read on.
+/// The kernel's usual read-ahead, 128 KiB: it reads so much around a page that is mapped, and from one that
+/// is read on.
 const READ_AHEAD_PAGES: u64 = 32;
 /// Behind every device: the place of a layout that is only thought of.
 const THOUGHT_OF: u64 = 1 << 60;
@@ -31,8 +31,8 @@ pub struct Wanted {
     pub pages: PageRun,
 }
 
-/// What a kernel reads from the disk where `wanted` are the first accesses of a start: each with the window of
-/// 128 KiB around it, and each page once.
+/// What a kernel reads from the disk where `wanted` are the first accesses of a start: each with the window
+/// of 128 KiB around it, and each page once.
 #[must_use]
 pub fn with_read_ahead(files: &[PlannedFile], wanted: &[Wanted]) -> Vec<Wanted> {
     let mut seen: Vec<BlockSet> = files.iter().map(|_| BlockSet::new()).collect();
@@ -75,7 +75,8 @@ pub struct Placed {
 }
 
 impl Plan {
-    /// What pays to move of `files` so that `wanted`, in the order of first access, lie one behind the other.
+    /// What pays to move of `files` so that `wanted`, in the order of first access, lie one behind the
+    /// other.
     #[must_use]
     pub fn new(files: &[PlannedFile], wanted: &[Wanted]) -> Self {
         let mut recorded = vec![Vec::new(); files.len()];
@@ -115,8 +116,8 @@ impl Plan {
         self.moves.iter().map(inside).sum()
     }
 
-    /// Gives each move its place in the reserved space, whose pieces are ascending in its file. Also gives the
-    /// files for which there is no room without too many fragments.
+    /// Gives each move its place in the reserved space, whose pieces are ascending in its file. Also gives
+    /// the files for which there is no room without too many fragments.
     #[must_use]
     pub fn place(&self, files: &[PlannedFile], space: &FileLayout) -> (Vec<Placed>, Vec<usize>) {
         let mut spare = self.spare.clone();

@@ -3,12 +3,14 @@
 use hs_units::ByteRange;
 use serde::Serialize;
 
-/// A reader that goes on at most so far from its last byte has not moved the arm of a drive: at 120 MB/s this
-/// gap passes in 4.2 ms, half a turn at 7,200 rpm, which is less than a seek takes. What lies so near behind is
-/// in the drive's cache, or was a part of the same request: recorders see large requests in pieces, in any order.
+/// A reader that goes on at most so far from its last byte has not moved the arm of a drive: at 120 MB/s
+/// this gap passes in 4.2 ms, half a turn at 7,200 rpm, which is less than a seek takes. What lies so near
+/// behind is in the drive's cache, or was a part of the same request: recorders see large requests in
+/// pieces, in any order.
 pub const NEAR_BYTES: u64 = 512 << 10;
 
-/// A layout that saves fewer seeks than this is not worth its writes (a seek of a hard disk takes some 13 ms).
+/// A layout that saves fewer seeks than this is not worth its writes (a seek of a hard disk takes some 13
+/// ms).
 const FEWEST_SEEKS_SAVED: u64 = 16;
 /// Nor is one that saves less than this share of the seeks.
 const LEAST_SHARE_SAVED: u64 = 10;
@@ -16,8 +18,8 @@ const LEAST_SHARE_SAVED: u64 = 10;
 /// What it takes to read a list of places in its order.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default, Serialize)]
 pub struct Scatter {
-    /// How often the next place lies further than [`NEAR_BYTES`] from the end of the last one. The first place
-    /// counts.
+    /// How often the next place lies further than [`NEAR_BYTES`] from the end of the last one. The first
+    /// place counts.
     pub seeks: u64,
     /// Pieces that lie in one, whatever gap is between them.
     pub runs: u64,

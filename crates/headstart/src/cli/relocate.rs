@@ -6,8 +6,9 @@ use clap::Args;
 
 /// Flags of `headstart accelerate now`. With --json, one object is printed: `outcome` (moved, in_order,
 /// would_pay, no_place or stopped), `files`, `moved_files`, `moved_bytes`, `before` and `after` (each with
-/// `seeks`, `runs` and `bytes`), `fragments_before`, `fragments_after`, `space_pieces`, `space_first_byte`, and
-/// `left`: for each reason why files stay where they are, how many (`files`) and the first of them (`named`).
+/// `seeks`, `runs` and `bytes`), `fragments_before`, `fragments_after`, `space_pieces`, `space_first_byte`,
+/// and `left`: for each reason why files stay where they are, how many (`files`) and the first of them
+/// (`named`).
 #[derive(Clone, Debug, Args)]
 pub(crate) struct Relocate {
     /// Where the file system is mounted.

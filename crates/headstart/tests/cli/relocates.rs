@@ -22,8 +22,8 @@ fn machine() -> bool {
         && has_tools(&["mkfs.ext4", "e2fsck", "mount", "sync"])
 }
 
-/// Makes `disk.raw`, an ext4 with busybox and files that lie scattered, its image, and the profile of a program
-/// that reads them in another order.
+/// Makes `disk.raw`, an ext4 with busybox and files that lie scattered, its image, and the profile of a
+/// program that reads them in another order.
 fn recorded(scene: &Scene) {
     let (raw, root) = (scene.arg("disk.raw"), scene.folder("root"));
     File::create(&raw).and_then(|file| file.set_len(64 << 20)).expect("a disk");
@@ -91,8 +91,8 @@ fn a_recorded_start_is_laid_anew_while_it_is_mounted() {
     scene.wait_until_clean();
 }
 
-/// The disk is an image with an overlay, whose file has what was flushed and nothing else: a copy of it, made
-/// while its server is stopped, is the disk after a power cut.
+/// The disk is an image with an overlay, whose file has what was flushed and nothing else: a copy of it,
+/// made while its server is stopped, is the disk after a power cut.
 #[test]
 fn power_cuts_leave_files_as_they_were() {
     if !machine() {
@@ -158,7 +158,8 @@ fn power_cuts_leave_files_as_they_were() {
     scene.wait_until_clean();
 }
 
-/// The journal is replayed, all is well, and the files have their contents; gives how scattered the start lies.
+/// The journal is replayed, all is well, and the files have their contents; gives how scattered the start
+/// lies.
 fn after_a_cut(scene: &Scene, overlay: &str, expected: &BTreeMap<u64, Vec<u8>>) -> u64 {
     let (dir, root) = (scene.arg("dir"), scene.arg("root"));
     run(["-q", "mount", &scene.arg("disk.hsi"), &dir, "--keep", overlay]).ok();

@@ -79,8 +79,8 @@ fn a_file_in_pieces_may_be_cut() {
 }
 
 proptest! {
-    /// Against files of random pieces and spaces of random pieces: no page is lost or laid on another, all that
-    /// is placed lies in the space, and no file gets more fragments than its bound.
+    /// Against files of random pieces and spaces of random pieces: no page is lost or laid on another, all
+    /// that is placed lies in the space, and no file gets more fragments than its bound.
     #[test]
     fn whatever_is_planned_is_sound(seed in any::<u64>(), files in 1_usize..9, runs in 0_usize..30) {
         let mut prng = Prng::new(seed);
