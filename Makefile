@@ -25,7 +25,7 @@ UNITDIR ?= $(PREFIX)/lib/systemd/system
 LIBDIR ?= /usr/lib
 INITRAMFSDIR ?= /usr/share/initramfs-tools
 DRACUTDIR ?= /usr/lib/dracut/modules.d
-UNITS = headstart@.service headstart-serve@.service headstart-snapshotter.service
+UNITS = headstart@.service headstart-serve@.service headstart-accelerate.service headstart-snapshotter.service
 EXAMPLES = mount.conf.example serve.conf.example
 SBINDIR ?= /sbin
 # The report page, and what it is built from.
@@ -61,7 +61,7 @@ setup-bench:
 	@scripts/setup.sh --for bench
 
 release: setup-build ## Build the program: target/release/headstart
-	@$(CARGO) build --release $(LOCKED) -p headstart -p hs-live || { \
+	@$(CARGO) build --release $(LOCKED) -p headstart -p hs-live -p hs-early || { \
 	    echo "The program is not built, see above: mend that, and run make release again" >&2; exit 1; }
 	@$(MAKE) -s --no-print-directory ui || \
 	    echo "The program is built, its report page is not (it needs npm, and a network once): later, make ui" >&2
@@ -122,12 +122,15 @@ fuzz: setup ## Fuzz each parser for FUZZ_SECONDS (600); needs cargo-fuzz and a n
 install: $(PROGRAM) ## Install program, documentation, completions, mount helpers and units (PREFIX=/usr/local, DESTDIR)
 	install -D -m 755 $< $(DESTDIR)$(BINDIR)/headstart
 	install -D -m 755 $(dir $<)headstart-live $(DESTDIR)$(LIBDIR)/headstart/headstart-live
-	set -e; for file in hooks/headstart scripts/init-top/headstart; do \
+	install -m 755 $(dir $<)headstart-accelerate $(DESTDIR)$(LIBDIR)/headstart/headstart-accelerate
+	set -e; for file in hooks/headstart scripts/init-top/headstart scripts/init-bottom/headstart-accelerate; do \
 		install -D -m 755 dist/initramfs-tools/$$file $(DESTDIR)$(INITRAMFSDIR)/$$file; \
 	done
 	install -m 644 dist/initramfs-tools/scripts/headstart $(DESTDIR)$(INITRAMFSDIR)/scripts/headstart
 	install -d $(DESTDIR)$(DRACUTDIR)/90headstart
 	install -m 755 dist/dracut/90headstart/* $(DESTDIR)$(DRACUTDIR)/90headstart
+	install -d $(DESTDIR)$(DRACUTDIR)/91headstart-accelerate
+	install -m 755 dist/dracut/91headstart-accelerate/* $(DESTDIR)$(DRACUTDIR)/91headstart-accelerate
 	rm -rf $(DOCS) && $< docs $(DOCS)
 	install -d $(DESTDIR)$(MANDIR)/man1 $(DESTDIR)$(MANDIR)/man8
 	set -e; for page in $(DOCS)/*.[18]; do \
@@ -176,7 +179,8 @@ uninstall: ## Remove what install has installed
 	[ ! -d $(DESTDIR)$(DOCDIR) ] || rmdir --ignore-fail-on-non-empty $(DESTDIR)$(DOCDIR)
 	rm -rf $(DESTDIR)$(SHAREDIR)/headstart $(DESTDIR)$(LIBDIR)/headstart $(DESTDIR)$(DRACUTDIR)/90headstart
 	rm -f $(DESTDIR)$(INITRAMFSDIR)/hooks/headstart $(DESTDIR)$(INITRAMFSDIR)/scripts/init-top/headstart
-	rm -f $(DESTDIR)$(INITRAMFSDIR)/scripts/headstart
+	rm -f $(DESTDIR)$(INITRAMFSDIR)/scripts/headstart $(DESTDIR)$(INITRAMFSDIR)/scripts/init-bottom/headstart-accelerate
+	rm -rf $(DESTDIR)$(DRACUTDIR)/91headstart-accelerate
 	rm -f $(addprefix $(DESTDIR)$(SBINDIR)/,$(HELPERS))
 
 $(TARGET)/release/headstart:

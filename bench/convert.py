@@ -16,7 +16,7 @@ from contextlib import contextmanager
 from pathlib import Path
 
 from harness import benchmark, headstart_path, run
-from inputs import COMMAND, demo
+from inputs import COMMAND, cache
 from mounts import drop_caches, program, wait_until
 from network import PORT, SERVER, inside, link, relay
 
@@ -61,7 +61,8 @@ def registry(server, folder):
     (folder / "registry.yml").write_text(
         f"version: 0.1\nlog: {{level: error}}\nstorage: {{filesystem: {{rootdirectory: {folder}/registry}}}}\n"
         f"http: {{addr: \"{SERVER}:{PORT}\"}}\n")
-    with program(*inside(server), "docker-registry", "serve", folder / "registry.yml", stderr=subprocess.DEVNULL) as it:
+    with program(*inside(server), "docker-registry", "serve", folder / "registry.yml",
+                 stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL) as it:
         listens = lambda: subprocess.run([*inside(server), "python3", "-c",
                                           f"import socket; socket.create_connection(('{SERVER}', {PORT}))"],
                                          stderr=subprocess.DEVNULL).returncode == 0
@@ -69,10 +70,12 @@ def registry(server, folder):
         yield
 
 def until_ready(client, script):
-    """The seconds until a script in the client's namespaces has written the program's line."""
+    """The seconds until a script in the client's network has written the program's line."""
     drop_caches()
     began = time.monotonic()
-    with subprocess.Popen([*inside(client), "sh", "-ec", script], stdout=subprocess.PIPE, text=True) as process:
+    # Only the network is the client's: `ip netns exec` would hide the control groups.
+    words = ["nsenter", f"--net=/run/netns/{client}", "sh", "-ec", script]
+    with subprocess.Popen(words, stdout=subprocess.PIPE, text=True) as process:
         took = next((time.monotonic() - began for line in process.stdout if line.startswith("ready")), None)
         process.stdout.read()
     if process.returncode != 0 or took is None:
@@ -84,10 +87,12 @@ def by_podman(client, port, folder):
     (folder / "registries.conf").write_text(f'[[registry]]\nlocation = "{SERVER}:{port}"\ninsecure = true\n')
     words = ["podman", "--root", f"{storage}/root", "--runroot", f"{storage}/run", "--tmpdir", f"{storage}/tmp", *PODMAN]
     script = (f"export CONTAINERS_REGISTRIES_CONF={folder}/registries.conf; "
-              f"{' '.join(words)} run --rm -q {' '.join(LIMITS)} {SERVER}:{port}/demo:1; umount {storage}/root/overlay || :")
+              f"{' '.join(words)} run --rm -q {' '.join(LIMITS)} {SERVER}:{port}/demo:1")
     try:
         return until_ready(client, script)
     finally:
+        # Podman leaves this mount on itself.
+        subprocess.run(["umount", f"{storage}/root/overlay"], stderr=subprocess.DEVNULL)
         shutil.rmtree(storage)
 
 def by_runc(client, address, folder):
@@ -103,7 +108,7 @@ def by_run(client, address):
 def measure(bench):
     with tempfile.TemporaryDirectory(prefix="headstart-bench-", dir="/var/tmp") as folder, link() as (server, client):
         folder = Path(folder)
-        pulled_bytes = layout(demo()["root"], folder / "layout")
+        pulled_bytes = layout(cache() / "root", folder / "layout")
         with registry(server, folder), relay(server, DELAY_S / 2) as port:
             here = lambda *words: [*inside(server), headstart_path(), "-q", *words]
             direct = f"oci+http://{SERVER}:{PORT}/demo:1"

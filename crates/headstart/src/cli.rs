@@ -1,11 +1,13 @@
 //! Every command and flag, defined once: help, man pages and completions come from here.
 
+pub(crate) mod accelerate;
 mod access;
 pub(crate) mod background_fill;
 mod boot;
 mod build;
 pub(crate) mod cache;
 mod codec;
+mod commit;
 pub(crate) mod contain;
 mod containers;
 mod demo;
@@ -32,6 +34,7 @@ mod prefetch;
 mod prefetch_rate;
 mod push;
 mod qemu;
+pub(crate) mod relocate;
 mod report;
 mod resume;
 mod seconds;
@@ -50,6 +53,7 @@ use clap::{Args, Parser, Subcommand};
 
 pub(crate) use self::boot::Boot;
 pub(crate) use self::build::{Build, Import, TakenAs};
+pub(crate) use self::commit::Commit;
 pub(crate) use self::containers::{Bundle, Convert};
 pub(crate) use self::demo::{Demo, Story};
 pub(crate) use self::emulation::MediumParser;
@@ -107,6 +111,11 @@ pub(crate) enum Command {
     /// of the image does not change.
     #[command(alias = "optimise")]
     Optimize(Optimize),
+    /// Make an image of an image and what was written over it (--keep).
+    ///
+    /// What did not change is copied as it is stored, and the hot region keeps its order. The new image with
+    /// an empty OVERLAY is the disk of the old one with this one. OVERLAY must not be in use.
+    Commit(Commit),
     /// Make a bootable disc or stick whose root is an image.
     ///
     /// Kernel and initramfs come from the system in the image; headstart-live in the initramfs mounts the
@@ -148,6 +157,10 @@ pub(crate) enum Command {
     ///
     /// A file must not be in use. docs/KEEP.md tells what such files are.
     Overlay(overlay::Overlay),
+    /// Read ahead what the last boots of this installed system used.
+    ///
+    /// The disk stays as it is, and no image is involved. docs/ACCELERATE.md has the whole story.
+    Accelerate(accelerate::Accelerate),
     /// Upload an image to a registry or object storage.
     ///
     /// An image that is already there is not sent again, and an interrupted upload is resumed. oci+http:// is
@@ -162,14 +175,14 @@ pub(crate) enum Command {
     Snapshotter(snapshotter::Snapshotter),
     /// Make an image of a container's image, which lies beside it in its registry.
     ///
-    /// The image refers to the original manifest, which stays as it is, with its signatures. run, mount, boot,
-    /// profile and bundle take the original's name then, and read from this image what they need. Recorded
-    /// starts that `headstart push PROFILE REF` has sent there become its hot region.
+    /// The image refers to the original manifest, which stays as it is, with its signatures. run, mount,
+    /// boot, profile and bundle take the original's name then, and read from this image what they need.
+    /// Recorded starts that `headstart push PROFILE REF` has sent there become its hot region.
     Convert(Convert),
-    /// Make a bundle for runc and other OCI runtimes, whose root comes from an image when it is read.
+    /// Make a bundle for runc and other OCI runtimes, with an image as its root.
     ///
-    /// DIR gets config.json, made of the command that the image says, and rootfs, a mount of the image's root.
-    /// What is written there is kept until --remove. The network of the container is its own, and empty.
+    /// DIR gets config.json, made of the command that the image says, and rootfs, a mount of the image's
+    /// root. What is written there is kept until --remove. The network of the container is its own, and empty.
     Bundle(Bundle),
     /// Create a key pair for signing.
     Keygen(signing::Keygen),

@@ -48,6 +48,14 @@ const EXAMPLES: &[(&str, &[&str])] = &[
         ],
     ),
     (
+        "commit",
+        &[
+            "headstart commit fast.hsi changes.hsk -o newer.hsi",
+            "headstart commit fast.hsi changes.hsk -o changes.hsi --delta    # then: run changes.hsi --base fast.hsi",
+            "headstart commit fast.hsi changes.hsk -o older.hsi --snapshot before-upgrade",
+        ],
+    ),
+    (
         "mount",
         &[
             "headstart mount fast.hsi /mnt/disk                  # the disk is /mnt/disk/disk.img",

@@ -47,6 +47,7 @@ const OUTPUTS: &[(&str, &str, Kind)] = &[
     ("boot", "snapshot_out", Kind::Is(Content::Image)),
     ("boot", "trace", Kind::Is(Content::Trace)),
     ("build", "output", Kind::Is(Content::Image)),
+    ("commit", "output", Kind::Is(Content::Image)),
     ("convert", "output", Kind::Is(Content::Image)),
     ("export", "output", Kind::Export),
     ("import", "output", Kind::Is(Content::Image)),

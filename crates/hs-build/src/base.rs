@@ -145,8 +145,9 @@ impl BaseBlocks {
         &found[..count]
     }
 
-    /// The stored form of a window that takes blocks of it from the base, if there are any.
-    pub(crate) fn compose(&self, window: &[u8], compressor: &mut Compressor) -> Option<Vec<u8>> {
+    /// The stored form of a window that takes blocks of it from the base, if there are any, and whether it
+    /// takes them all.
+    pub(crate) fn compose(&self, window: &[u8], compressor: &mut Compressor) -> Option<(Vec<u8>, bool)> {
         let places = self.places(window);
         if places.iter().all(Option::is_none) {
             return None;
@@ -159,6 +160,6 @@ impl BaseBlocks {
         }
         let mut stored = Vec::new();
         let codec = if own.is_empty() { Codec::Store } else { compressor.compress(&own, &mut stored) };
-        Some(Composed::encode(window, &places, codec, &stored))
+        Some((Composed::encode(window, &places, codec, &stored), own.is_empty()))
     }
 }

@@ -16,7 +16,7 @@ use hs_format::{
     BaseRef, ChunkRef, Codec, ColdGeometry, ColdTables, Compressor, DiskHasher, Features, FormatError,
     Superblock, WindowRef, leaf_digest,
 };
-use hs_image::{Progress, SUPERBLOCK_BYTES};
+use hs_image::{LoadedChunk, Progress, SUPERBLOCK_BYTES};
 use hs_units::{BLOCK_BYTES, ByteRange, Digest, to_u32, to_usize};
 
 use crate::output::{Output, UnnamedFile};
@@ -134,7 +134,7 @@ fn write_image(
     let layout =
         Units { disk_bytes: source.bytes(), unit_bytes: window_bytes.max(DISK_DIGEST_WINDOW_BYTES as u64) };
     let data_units = layout.with_data(&ranges);
-    let base = options.base.as_ref().map(|blocks| blocks.base());
+    let base = options.base.as_ref().map(|blocks| blocks.base()).or_else(|| source.base());
     let mut writer = Writer::new(output, geometry, layout, base)?;
     writer.table_blocks = source.table_blocks();
     writer.report.exact_bytes = source.file_bytes();
@@ -180,6 +180,8 @@ impl Units {
 struct Read {
     unit: u64,
     raw: Vec<u8>,
+    /// See [`Source::read_unit`].
+    chunks: Vec<Option<LoadedChunk>>,
 }
 
 /// A unit, compressed and hashed.
@@ -230,10 +232,8 @@ fn read_units(
     out: &Sender<Read>,
 ) -> Result<(), BuildError> {
     for &unit in units {
-        let range = layout.range(unit);
-        let mut raw = vec![0; to_usize(range.len)];
-        source.read_at(range.offset, &mut raw)?;
-        if tokens.send(()).is_err() || out.send(Read { unit, raw }).is_err() {
+        let (raw, chunks) = source.read_unit(layout.range(unit))?;
+        if tokens.send(()).is_err() || out.send(Read { unit, raw, chunks }).is_err() {
             break;
         }
     }
@@ -243,21 +243,32 @@ fn read_units(
 fn pack_units(options: &BuildOptions, units: &Receiver<Read>, out: &Sender<Packed>) {
     let mut compressor = Compressor::new(options.codec, options.level);
     let mut stored = Vec::new();
-    for Read { unit, raw } in units {
+    for Read { unit, raw, mut chunks } in units {
         let leaves = raw.chunks(DISK_DIGEST_WINDOW_BYTES).map(leaf_digest).collect();
-        let pack = |window: &[u8]| {
+        let mut pack = |(number, window): (usize, &[u8])| {
             if is_zero(window) {
                 return PackedWindow::Zero;
             }
-            let mut codec = compressor.compress(window, &mut stored);
-            let composed = options.base.as_ref().and_then(|base| base.compose(window, &mut compressor));
-            if let Some(composed) = composed.filter(|composed| composed.len() < stored.len()) {
-                (codec, stored) = (Codec::Composed, composed);
+            let kept = chunks.get_mut(number).and_then(Option::take);
+            if let Some(LoadedChunk { chunk, stored, .. }) = kept.filter(|_| options.base.is_none()) {
+                return PackedWindow::Data { stored, chunk };
+            }
+            let mut codec = Codec::Composed;
+            match options.base.as_ref().and_then(|base| base.compose(window, &mut compressor)) {
+                // Compressing it would not make it smaller by much, and takes long.
+                Some((composed, true)) => stored = composed,
+                composed => {
+                    codec = compressor.compress(window, &mut stored);
+                    let composed = composed.filter(|(composed, _)| composed.len() < stored.len());
+                    if let Some((composed, _)) = composed {
+                        (codec, stored) = (Codec::Composed, composed);
+                    }
+                }
             }
             let chunk = ChunkRef::of_stored(0, &stored, codec, to_u32(window.len() as u64));
             PackedWindow::Data { stored: stored.clone(), chunk }
         };
-        let windows = raw.chunks(to_usize(options.window_bytes)).map(pack).collect();
+        let windows = raw.chunks(to_usize(options.window_bytes)).enumerate().map(&mut pack).collect();
         if out.send(Packed { unit, leaves, windows }).is_err() {
             break;
         }

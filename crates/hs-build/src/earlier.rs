@@ -3,6 +3,7 @@
 use std::collections::BTreeMap;
 
 use hs_image::Image;
+use hs_layout::{LayoutPlan, PlannedChunk, PlannedHint};
 use hs_trace::{FileRun, FileUse, Profile, Read};
 use hs_units::{BlockRange, Nanos};
 
@@ -29,4 +30,18 @@ pub(crate) fn start(image: &Image) -> Option<Profile> {
         files: runs.into_iter().map(file).collect(),
         ..Profile::default()
     })
+}
+
+/// The hot region as it is, as a plan.
+pub(crate) fn plan(image: &Image) -> LayoutPlan {
+    let chunk =
+        |chunk| PlannedChunk { extents: image.hot_extents(chunk).to_vec(), needed: image.hot_needed(chunk) };
+    let hint = |hint: hs_image::Hint| PlannedHint {
+        blocks: BlockRange::new(hint.lba, hint.blocks.into()),
+        inode: hint.inode,
+        page: hint.page.into(),
+    };
+    let chunks: Vec<_> = (0..image.hot_chunk_count()).map(chunk).collect();
+    let blocks = chunks.iter().map(PlannedChunk::blocks).sum();
+    LayoutPlan { chunks, hints: image.hints().map(hint).collect(), blocks }
 }

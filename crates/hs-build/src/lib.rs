@@ -1,8 +1,8 @@
 //! Build headstart images, and convert their disks.
 //!
 //! [`build()`] stores a disk in cold windows, [`BaseBlocks`] what of it lies on another disk already,
-//! [`optimize()`] adds a hot region that a profile ordered, [`export::export()`] writes the disk of an image
-//! for other programs. Disks come from a [`source::Source`]. [`find_blocks`] and [`find_files`] look for what
+//! [`optimize()`] adds a hot region that a profile ordered, [`commit()`] makes an image of a changed disk,
+//! [`export::export()`] writes the disk of an image for other programs. Disks come from a [`source::Source`]. [`find_blocks`] and [`find_files`] look for what
 //! a profile recorded on the disk of another image; [`ext4`] reads the file system that a disk holds.
 
 #![forbid(unsafe_code)]
@@ -15,6 +15,7 @@ pub mod source;
 
 mod base;
 mod build;
+mod commit;
 mod earlier;
 mod error;
 mod files;
@@ -26,6 +27,7 @@ mod start_config;
 
 pub use base::BaseBlocks;
 pub use build::{BuildOptions, BuildReport, DEFAULT_LEVEL, WINDOW_BYTES, build, build_unnamed};
+pub use commit::commit;
 pub use error::BuildError;
 pub use files::{ListedFile, find_files, list_files};
 pub use find::find_blocks;

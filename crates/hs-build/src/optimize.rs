@@ -15,13 +15,13 @@ use crossbeam_channel::{Receiver, Sender, bounded};
 use hs_device::Medium;
 use hs_format::limits::MAX_HINTS_BYTES;
 use hs_format::{
-    ChunkRef, Codec, Compressor, Hint, Hints, HotIndex, HotIndexBuilder, HotSegment, Superblock,
+    ChunkRef, Codec, Compressor, Decompressor, Hint, Hints, HotIndex, HotIndexBuilder, HotSegment, Superblock,
 };
 use hs_layout::{Combine, LayoutOptions, LayoutPlan, Placement, PlacementCosts, PlannedChunk, plan};
 use hs_trace::{BlockDigest, Profile, RecordedBlocks};
 use hs_units::{BLOCK_BYTES, Digest, Lba, Nanos, to_u32, to_usize};
 
-use hs_image::{Blocks, Image, Progress, SUPERBLOCK_BYTES};
+use hs_image::{Blocks, Image, LoadedChunk, Progress, SUPERBLOCK_BYTES};
 
 use crate::BuildError;
 use crate::build::{format_error, write_superblock};
@@ -119,7 +119,46 @@ pub fn optimize(
     let earlier = earlier::start(image).filter(|_| !options.replaces);
     let kept_bytes = earlier.as_ref().map_or(0, |start| start.distinct_blocks() * BLOCK_BYTES);
     let (profiles, layout) = beside(earlier, profiles, options.layout);
-    let plan = plan(&profiles, &layout)?;
+    let hot = HotContent { plan: plan(&profiles, &layout)?, profiles: &profiles, carried: None };
+    let report = write(image, file, &hot, output, options, progress)?;
+    Ok(OptimizeReport { kept_bytes, ..report })
+}
+
+/// Writes to `output` the image with the hot region of `before`, an image of another disk: its order stays,
+/// and each chunk that the disk of `image` has too is copied as it is stored.
+///
+/// # Errors
+/// When the image is damaged or the output cannot be written.
+pub(crate) fn carry(
+    image: &Image,
+    file: Option<&Path>,
+    before: &Image,
+    output: &Path,
+    options: &OptimizeOptions,
+    progress: &(dyn Fn(Progress) + Sync),
+) -> Result<OptimizeReport, BuildError> {
+    let profiles: Vec<_> = earlier::start(before).into_iter().collect();
+    let hot = HotContent { plan: earlier::plan(before), profiles: &profiles, carried: Some(before) };
+    write(image, file, &hot, output, options, progress)
+}
+
+/// What a hot region is made of.
+struct HotContent<'a> {
+    plan: LayoutPlan,
+    profiles: &'a [Profile],
+    /// An image whose hot chunks are those of the plan, of which some may be the same.
+    carried: Option<&'a Image>,
+}
+
+fn write(
+    image: &Image,
+    file: Option<&Path>,
+    hot: &HotContent<'_>,
+    output: &Path,
+    options: &OptimizeOptions,
+    progress: &(dyn Fn(Progress) + Sync),
+) -> Result<OptimizeReport, BuildError> {
+    let plan = &hot.plan;
     let mut output = Output::create(output)?;
     let mut superblock = image.superblock().clone();
     superblock.hot.clear();
@@ -129,7 +168,7 @@ pub fn optimize(
     let mut report = OptimizeReport {
         image_bytes: 0,
         hot_bytes: plan.blocks * BLOCK_BYTES,
-        kept_bytes,
+        kept_bytes: 0,
         hot_compressed_bytes: 0,
         hot_offset: 0,
         placement: None,
@@ -142,7 +181,7 @@ pub fn optimize(
     let placement = match options.place {
         HotPlacement::At(placement) => placement,
         HotPlacement::FastestOn(medium) => {
-            report.placement = costs(image, &plan, medium)?;
+            report.placement = costs(image, plan, medium)?;
             report.placement.map_or(Placement::Front, |costs| costs.best())
         }
     };
@@ -150,7 +189,7 @@ pub fn optimize(
         copy_cold(image, file, &mut superblock, &mut output)?;
     }
     if !plan.chunks.is_empty() {
-        let segment = write_hot(image, &plan, &profiles, &mut output, options, progress)?;
+        let segment = write_hot(image, hot, &mut output, options, progress)?;
         report.hot_compressed_bytes = segment.range().len;
         report.hot_offset = segment.index.offset;
         report.hot_table_bytes = segment.index.len + segment.hints.len;
@@ -218,12 +257,12 @@ fn copy_cold(
 /// Writes index, hints and chunks at the current position.
 fn write_hot(
     image: &Image,
-    plan: &LayoutPlan,
-    profiles: &[Profile],
+    hot: &HotContent<'_>,
     output: &mut Output,
     options: &OptimizeOptions,
     progress: &(dyn Fn(Progress) + Sync),
 ) -> Result<HotSegment, BuildError> {
+    let HotContent { plan, profiles, .. } = hot;
     let start = output.position();
     let name = output.path().to_owned();
     let hints = Hints(plan.hints.iter().filter_map(hint).take(MOST_HINTS).collect());
@@ -231,9 +270,8 @@ fn write_hot(
     let table_bytes = placeholder_index(plan, image, &name)?.encode().len() + hints.encode().len();
     output.seek(start + table_bytes as u64)?;
     let mut index = HotIndexBuilder::new();
-    let recorded: Vec<_> = profiles.iter().map(RecordedBlocks::new).collect();
     let mut done_blocks = 0;
-    pack_in_order(image, plan, &recorded, options, &mut |chunk, stored, planned| {
+    pack_in_order(image, hot, options, &mut |chunk, stored, planned| {
         output.write(stored)?;
         index.push_ref(chunk, &planned.extents);
         index.needed_by(milliseconds(planned.needed));
@@ -288,6 +326,8 @@ fn placeholder_index(plan: &LayoutPlan, image: &Image, name: &Path) -> Result<Ho
 struct Gathered {
     number: usize,
     raw: Vec<u8>,
+    /// The same, stored already.
+    carried: Option<LoadedChunk>,
 }
 
 struct Packed {
@@ -301,8 +341,7 @@ type WriteChunk<'a> = dyn FnMut(ChunkRef, &[u8], &PlannedChunk) -> Result<(), Bu
 
 fn pack_in_order(
     image: &Image,
-    plan: &LayoutPlan,
-    recorded: &[RecordedBlocks<'_>],
+    hot: &HotContent<'_>,
     options: &OptimizeOptions,
     sink: &mut WriteChunk<'_>,
 ) -> Result<(), BuildError> {
@@ -310,7 +349,7 @@ fn pack_in_order(
     let (gathered_tx, gathered_rx) = bounded::<Gathered>(threads * 2);
     let (packed_tx, packed_rx) = bounded::<Packed>(threads * 4);
     thread::scope(|scope| {
-        let gather = scope.spawn(move || gather_chunks(image, plan, recorded, &gathered_tx));
+        let gather = scope.spawn(move || gather_chunks(image, hot, &gathered_tx));
         for _ in 0..threads {
             let (gathered_rx, packed_tx) = (gathered_rx.clone(), packed_tx.clone());
             scope.spawn(move || pack_chunks(options, &gathered_rx, &packed_tx));
@@ -322,7 +361,7 @@ fn pack_in_order(
             for packed in &packed_rx {
                 waiting.insert(packed.number, packed);
                 while let Some(packed) = waiting.remove(&next) {
-                    sink(packed.chunk, &packed.stored, &plan.chunks[next])?;
+                    sink(packed.chunk, &packed.stored, &hot.plan.chunks[next])?;
                     next += 1;
                 }
             }
@@ -335,14 +374,10 @@ fn pack_in_order(
     })
 }
 
-fn gather_chunks(
-    image: &Image,
-    plan: &LayoutPlan,
-    recorded: &[RecordedBlocks<'_>],
-    out: &Sender<Gathered>,
-) -> Result<(), BuildError> {
-    let mut windows = Blocks::new(image);
-    for (number, chunk) in plan.chunks.iter().enumerate() {
+fn gather_chunks(image: &Image, hot: &HotContent<'_>, out: &Sender<Gathered>) -> Result<(), BuildError> {
+    let recorded: Vec<_> = hot.profiles.iter().map(RecordedBlocks::new).collect();
+    let (mut windows, mut tools) = (Blocks::new(image), Decompressor::new());
+    for (number, chunk) in hot.plan.chunks.iter().enumerate() {
         let mut raw = Vec::with_capacity(to_usize(chunk.blocks() * BLOCK_BYTES));
         for lba in chunk.extents.iter().flat_map(|extent| extent.blocks()) {
             let block = windows.block(lba)?;
@@ -351,7 +386,10 @@ fn gather_chunks(
             }
             raw.extend_from_slice(block);
         }
-        if out.send(Gathered { number, raw }).is_err() {
+        // A damaged one is stored anew.
+        let carried = hot.carried.and_then(|image| image.load_hot(to_u32(number as u64), &mut tools).ok());
+        let carried = carried.filter(|loaded| loaded.raw == raw);
+        if out.send(Gathered { number, raw, carried }).is_err() {
             break;
         }
     }
@@ -369,10 +407,15 @@ fn check_block(lba: Lba, expected: BlockDigest, block: &[u8]) -> Result<(), Buil
 
 fn pack_chunks(options: &OptimizeOptions, gathered: &Receiver<Gathered>, out: &Sender<Packed>) {
     let mut compressor = Compressor::new(options.codec, options.level);
-    for Gathered { number, raw } in gathered {
-        let mut stored = Vec::new();
-        let codec = compressor.compress(&raw, &mut stored);
-        let chunk = ChunkRef::of_stored(0, &stored, codec, to_u32(raw.len() as u64));
+    for Gathered { number, raw, carried } in gathered {
+        let (chunk, stored) = match carried {
+            Some(LoadedChunk { chunk, stored, .. }) => (chunk, stored),
+            None => {
+                let mut stored = Vec::new();
+                let codec = compressor.compress(&raw, &mut stored);
+                (ChunkRef::of_stored(0, &stored, codec, to_u32(raw.len() as u64)), stored)
+            }
+        };
         if out.send(Packed { number, chunk, stored }).is_err() {
             break;
         }

@@ -70,8 +70,8 @@ impl Places {
 /// Makes a bundle. What is mounted stays until [`remove`].
 ///
 /// # Errors
-/// When the folder has something in it, the image cannot be mounted, or it says no command. Then nothing of it
-/// stays.
+/// When the folder has something in it, the image cannot be mounted, or it says no command. Then nothing of
+/// it stays.
 pub fn make(bundle: &Bundle) -> anyhow::Result<()> {
     if !rustix::process::geteuid().is_root() {
         bail!("a bundle's root is mounted, which needs root: run with sudo");

@@ -1,7 +1,7 @@
 //! Images for the registries and the runtimes of containers.
 //!
-//! - [`convert`]: an image of headstart's, made of a container's image, that lies beside it in its registry and
-//!   refers to it. The original stays as it is.
+//! - [`convert`]: an image of headstart's, made of a container's image, that lies beside it in its registry
+//!   and refers to it. The original stays as it is.
 //! - [`profiles`]: recorded starts that lie there too.
 //! - [`annotate`]: a copy of the original's manifest that tells containerd of the conversion.
 //! - [`bundle`]: a folder for an OCI runtime, whose root is mounted from an image.

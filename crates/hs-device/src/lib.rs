@@ -9,13 +9,14 @@
 //! two drives, over one `drive` (head and buffer) on two surfaces, `spiral` and `zones`; docs/MEDIA.md names
 //! their sources. `news` are the disks of a workstation of 1986 to 1991, which also write, on surfaces of
 //! `tracks`; docs/PAPERS.md names theirs. `optical` are CD drives by their control of the rotation,
-//! [`EmmcSpec`] is flash whose service time depends on the address step. [`SsdSpec`], [`LinkSpec`] and
-//! [`DiskSpec`] are models whose figures are given: by a preset, or by a file of a person's own
-//! ([`Model::from_toml`]).
+//! [`EmmcSpec`] is flash whose service time depends on the address step, `cloud_volume` a disk whose blocks
+//! are far away until they are touched. [`SsdSpec`], [`LinkSpec`] and [`DiskSpec`] are models whose figures
+//! are given: by a preset, or by a file of a person's own ([`Model::from_toml`]).
 
 #![forbid(unsafe_code)]
 
 mod cd;
+mod cloud_volume;
 mod drive;
 mod emmc;
 mod flat;

@@ -5,10 +5,11 @@ use core::str::FromStr;
 
 use hs_units::{ByteRange, Nanos};
 
+use crate::cloud_volume::CloudVolume;
 use crate::link::LinkSpec;
 use crate::model::{Model, ModelKind};
 use crate::presets::{PRESETS, preset};
-use crate::{Device, Flat, FlatSpec, OpticalDrive, WritableDevice, cd, hdd};
+use crate::{Device, Flat, FlatSpec, OpticalDrive, WritableDevice, cd, cloud_volume, hdd};
 
 /// A medium that a user can name: `none` for the real one, whatever it is, or the model of another.
 ///
@@ -28,6 +29,8 @@ pub enum Medium {
     Optical(OpticalDrive),
     /// A hard disk of 7200 turns a minute.
     Hdd7200,
+    /// A disk in a cloud that was made from a snapshot.
+    CloudVolume,
     /// One of [`PRESETS`], or a model from a file.
     Model(Model),
 }
@@ -65,6 +68,8 @@ pub enum MediumError {
 const CD: &str = "cd-24x-cav";
 /// Name of [`Medium::Hdd7200`].
 const HDD: &str = "hdd-7200";
+/// Name of [`Medium::CloudVolume`].
+const CLOUD_VOLUME: &str = "cloud-volume";
 
 impl Medium {
     /// The medium called `name`.
@@ -76,6 +81,7 @@ impl Medium {
             "none" => Ok(Self::None),
             CD => Ok(Self::Cd24xCav),
             HDD => Ok(Self::Hdd7200),
+            CLOUD_VOLUME => Ok(Self::CloudVolume),
             _ => preset(name)
                 .map(Self::Model)
                 .or_else(|| FlatSpec::parse(name).map(Self::Flat))
@@ -95,6 +101,10 @@ impl Medium {
             ("none", "the real medium, whatever it is"),
             (CD, "CD-ROM drive, 24× at the rim, constant angular velocity; the disc is full"),
             (HDD, "hard disk of 2005, 7200 turns a minute"),
+            (
+                CLOUD_VOLUME,
+                "cloud disk made from a snapshot: first touch of 512 KiB 20 ms, 300 of them a second",
+            ),
             ("flat-10ms-25mbs", "a latency and a rate; latencies overlap"),
             ("flat-10ms-25mbs-serial", "the same, one request at a time"),
         ];
@@ -111,7 +121,7 @@ impl Medium {
     #[must_use]
     pub fn capacity_bytes(&self) -> Option<u64> {
         match self {
-            Self::None | Self::Flat(_) => None,
+            Self::None | Self::Flat(_) | Self::CloudVolume => None,
             Self::Cd24xCav | Self::Optical(_) => Some(cd::CAPACITY),
             Self::Hdd7200 => Some(hdd::CAPACITY),
             Self::Model(model) => model.capacity_bytes,
@@ -132,6 +142,7 @@ impl Medium {
             Self::Cd24xCav => Some(cd::device(file_bytes)),
             Self::Optical(drive) => Some(drive.device(file_bytes)),
             Self::Hdd7200 => Some(hdd::device()),
+            Self::CloudVolume => Some(Box::new(CloudVolume::default())),
             Self::Model(model) => Some(model.device()),
         })
     }
@@ -147,6 +158,7 @@ impl Medium {
             Self::None | Self::Cd24xCav | Self::Optical(_) => None,
             Self::Flat(spec) => Some(Box::new(Flat::new(*spec))),
             Self::Hdd7200 => Some(hdd::writable_device()),
+            Self::CloudVolume => Some(Box::new(CloudVolume::default())),
             Self::Model(model) => Some(model.device()),
         })
     }
@@ -180,6 +192,7 @@ impl Medium {
             Self::Cd24xCav => Some(cd::rate(file_bytes, offset) as u64),
             Self::Optical(drive) => Some(drive.rate(cd::base(file_bytes).saturating_add(offset)) as u64),
             Self::Hdd7200 => Some(hdd::rate(offset) as u64),
+            Self::CloudVolume => Some(cloud_volume::RATE),
             Self::Model(model) => Some(model.rate(offset)),
         }
     }
@@ -205,6 +218,7 @@ impl Medium {
             Self::Cd24xCav => cd::latency(),
             Self::Optical(drive) => drive.latency(),
             Self::Hdd7200 => hdd::latency(),
+            Self::CloudVolume => cloud_volume::latency(),
             Self::Model(model) => model.latency(),
         }
     }
@@ -213,7 +227,7 @@ impl Medium {
     #[must_use]
     pub fn overlaps(&self) -> bool {
         match self {
-            Self::None => true,
+            Self::None | Self::CloudVolume => true,
             Self::Flat(spec) => !spec.serial,
             Self::Cd24xCav | Self::Optical(_) | Self::Hdd7200 => false,
             Self::Model(model) => model.overlaps(),
@@ -224,7 +238,7 @@ impl Medium {
     #[must_use]
     pub const fn turns(&self) -> bool {
         match self {
-            Self::None | Self::Flat(_) => false,
+            Self::None | Self::Flat(_) | Self::CloudVolume => false,
             Self::Cd24xCav | Self::Optical(_) | Self::Hdd7200 => true,
             Self::Model(model) => matches!(model.kind, ModelKind::Disk(_)),
         }
@@ -239,6 +253,7 @@ impl fmt::Display for Medium {
             Self::Cd24xCav => f.write_str(CD),
             Self::Optical(drive) => drive.fmt(f),
             Self::Hdd7200 => f.write_str(HDD),
+            Self::CloudVolume => f.write_str(CLOUD_VOLUME),
             Self::Model(model) => model.name.fmt(f),
         }
     }

@@ -31,8 +31,10 @@ const SCRATCH_SLACK_BYTES: u64 = 1 << 20;
 pub struct Uml {
     /// The program.
     pub kernel: PathBuf,
-    /// The disk that it boots from and never writes to: one file system, without partitions.
+    /// The disk that it boots from: one file system, without partitions.
     pub disk: PathBuf,
+    /// It writes to the disk itself.
+    pub keeps: bool,
     /// An empty folder for what it writes to the disk, and for its control socket.
     pub scratch: PathBuf,
     /// An empty folder on a tmpfs that holds the guest's memory and may be executed from.
@@ -54,7 +56,7 @@ impl Uml {
     ///
     /// The words about consoles: `con0` reads from nowhere and writes to descriptor 1. No other console opens
     /// a terminal window, as it would by default. The disk is a copy-on-write pair, so that the guest may
-    /// write while the disk does not change.
+    /// write while the disk does not change, unless it is one that keeps what is written.
     ///
     /// User-mode Linux counts the gap before its heap as memory
     /// (`Adding … bytes to physical memory to account for exec-shield gap`), and its table of pages covers
@@ -97,6 +99,9 @@ impl Uml {
     }
 
     fn command(&self) -> Result<Vec<OsString>, GuestError> {
+        if self.keeps {
+            return self.machine(Some(word("ubd0=", &self.disk)?));
+        }
         let mut disk = word("ubd0=", &self.scratch.join("written"))?;
         disk.push(",");
         disk.push(word("", &self.disk)?);
@@ -204,6 +209,7 @@ mod tests {
         Uml {
             kernel: "/usr/bin/linux.uml".into(),
             disk: "/mnt/disk/disk.img".into(),
+            keeps: false,
             scratch: "/mnt/scratch".into(),
             memory_folder: "/mnt/memory".into(),
             memory: ByteSize(256 << 20),

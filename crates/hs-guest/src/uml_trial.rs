@@ -75,6 +75,7 @@ impl Trial {
         Uml {
             kernel: self.kernel.clone(),
             disk: PathBuf::new(),
+            keeps: false,
             scratch: self.scratch.clone(),
             memory_folder: self.memory_folder.clone(),
             memory: TRIAL_MEMORY,

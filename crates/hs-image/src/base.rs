@@ -55,14 +55,15 @@ impl fmt::Debug for UseBase {
 
 /// A base that is read directly, for commands that read an image once.
 pub struct ReadBase {
-    image: Image,
+    image: Arc<Image>,
     windows: Mutex<Windows>,
 }
 
 impl ReadBase {
     /// The disk of this image.
     #[must_use]
-    pub fn new(image: Image) -> Self {
+    pub fn new(image: impl Into<Arc<Image>>) -> Self {
+        let image = image.into();
         let windows = Mutex::new(Windows::new(&image, CACHE_BYTES));
         Self { image, windows }
     }

@@ -28,6 +28,17 @@ pub enum StreamEvent<'a> {
     Chunk(u32, Unverified<Cow<'a, [u8]>>),
 }
 
+/// A chunk, decompressed and as it is stored; both are verified.
+#[derive(Clone, Debug)]
+pub struct LoadedChunk {
+    /// Its entry in the table.
+    pub chunk: ChunkRef,
+    /// The blocks that it holds.
+    pub raw: Vec<u8>,
+    /// Its bytes in the file.
+    pub stored: Vec<u8>,
+}
+
 /// The bytes of a chunk or a page as they are stored, shared without a copy.
 pub type Stored = Unverified<Bytes>;
 
@@ -393,10 +404,23 @@ impl Image {
     /// # Errors
     /// When they cannot be read, or are not what their digest says.
     pub fn load_window(&self, window: u64, tools: &mut Decompressor) -> Result<Option<Vec<u8>>, ImageError> {
+        Ok(self.load_chunk(window, tools)?.map(|loaded| loaded.raw))
+    }
+
+    /// The chunk of a cold window; `None` when all its bytes are zero.
+    ///
+    /// # Errors
+    /// As [`Image::load_window`].
+    pub fn load_chunk(
+        &self,
+        window: u64,
+        tools: &mut Decompressor,
+    ) -> Result<Option<LoadedChunk>, ImageError> {
         let WindowRef::Chunk(chunk) = self.window(window)? else { return Ok(None) };
         let at = self.cold_range(&chunk);
         let stored = self.stored(ChunkPlace { chunk, at })?;
-        self.decode_cold(window, &chunk, stored.convert(), tools).map(Some)
+        let (raw, stored) = self.decode(&chunk, stored, tools, at, || format!("cold window {window}"))?;
+        Ok(Some(LoadedChunk { chunk, raw, stored }))
     }
 
     /// The decompressed bytes of a cold window from its stored bytes. These are kept in the cache on disk.
@@ -490,14 +514,15 @@ impl Image {
         }
     }
 
-    /// The decompressed bytes of a hot chunk, read with a request of their own.
+    /// A hot chunk, read with a request of its own.
     ///
     /// # Errors
-    /// When they cannot be read, or are not what their digest says.
-    pub fn load_hot(&self, chunk: u32, tools: &mut Decompressor) -> Result<Vec<u8>, ImageError> {
-        let (entry, at) = self.hot.chunk(chunk);
-        let stored = self.stored(ChunkPlace { chunk: entry.chunk, at })?;
-        self.decode_hot(chunk, stored.convert(), tools)
+    /// When its bytes cannot be read, or are not what their digest says.
+    pub fn load_hot(&self, number: u32, tools: &mut Decompressor) -> Result<LoadedChunk, ImageError> {
+        let (chunk, at) = self.hot_chunk(number);
+        let stored = self.stored(ChunkPlace { chunk, at })?;
+        let (raw, stored) = self.decode(&chunk, stored, tools, at, || format!("hot chunk {number}"))?;
+        Ok(LoadedChunk { chunk, raw, stored })
     }
 
     /// The decompressed bytes of a hot chunk whose stored bytes came by a stream. They are verified here, and

@@ -34,7 +34,7 @@ pub use fill::{FillReport, fill_cache};
 pub use head::{Head, HeadMessage, HeadReceiver};
 pub use hot_map::HotPlace;
 pub use hs_format::{BaseRef, Codec, Decompressor, FileKind, Hint, ImageDigest, WindowRef};
-pub use image::{Image, Stored, StreamEvent};
+pub use image::{Image, LoadedChunk, Stored, StreamEvent};
 pub use index_pages::{DecodedPage, IndexPage, IndexPages, StoredPage};
 pub use kept_chunks::ChunkPlace;
 pub use open_options::{OpenOptions, Opened};

@@ -256,7 +256,7 @@ fn check_hot(
     let mut cold = Blocks::new(image);
     for chunk in 0..image.hot_chunk_count() {
         report.hot_chunks += 1;
-        let raw = match image.load_hot(chunk, &mut tools) {
+        let raw = match image.load_hot(chunk, &mut tools).map(|loaded| loaded.raw) {
             Ok(raw) => raw,
             Err(fault) => {
                 faults(fault)?;

@@ -2,12 +2,17 @@
 //! append.
 
 use std::sync::Arc;
+use std::time::Duration;
 
-use hs_overlay::Failed;
+use hs_overlay::{Failed, Refusal};
+use hs_units::{BLOCK_BYTES, ByteRange};
 use parking_lot::MutexGuard;
 
 use crate::change::{self, Taken};
 use crate::disk::{Answer, KeptState, Shared};
+
+/// After so long without an append the disk has nothing else to do, and its file is made smaller.
+const IDLE: Duration = Duration::from_secs(2);
 
 /// Answers that are given without the lock.
 pub(crate) type Outcomes = Vec<(Answer, Result<(), i32>)>;
@@ -16,6 +21,7 @@ pub(crate) type Outcomes = Vec<(Answer, Result<(), i32>)>;
 pub(crate) fn run(shared: &Arc<Shared>) {
     hs_linux::flush_for_kernel();
     let mut state = shared.state.lock();
+    let (mut is_idle, mut in_vain) = (false, None);
     loop {
         let Some(job) = state.overlay.poll() else {
             let outcomes = settle(shared, &mut state);
@@ -28,7 +34,18 @@ pub(crate) fn run(shared: &Arc<Shared>) {
             if state.ends && !state.overlay.is_busy() {
                 break;
             }
-            shared.work.wait(&mut state);
+            let appends = state.overlay.figures().appends;
+            if !state.ends
+                && in_vain != Some(appends)
+                && let Some(segments) = state.overlay.sparse(is_idle)
+            {
+                state = move_segments(shared, state, &segments);
+                // Without space it is not tried again before something was written.
+                in_vain = (!segments.is_empty() && state.overlay.is_flushed()).then_some(appends);
+                continue;
+            }
+            let waited = shared.work.wait_for(&mut state, IDLE);
+            is_idle = waited.timed_out() && state.overlay.figures().appends == appends;
             continue;
         };
         drop(state);
@@ -46,6 +63,34 @@ pub(crate) fn run(shared: &Arc<Shared>) {
     shared.changed.notify_all();
     drop(state);
     tell(outcomes);
+}
+
+/// Writes what is needed of these segments again. What there is no room for, or cannot be read, stays.
+fn move_segments<'a>(
+    shared: &'a Shared,
+    mut state: MutexGuard<'a, KeptState>,
+    segments: &[ByteRange],
+) -> MutexGuard<'a, KeptState> {
+    for range in segments {
+        drop(state);
+        let bytes = shared.file.read_some(range.offset, range.len);
+        state = shared.state.lock();
+        let Ok(bytes) = bytes else { break };
+        let mut moved = state.overlay.handle_segment(*range, &bytes);
+        if moved == Err(Refusal::NeedsSpace) {
+            let blocks = range.len / BLOCK_BYTES;
+            let has_space = shared.file.take_space(&mut state.overlay, blocks);
+            moved = has_space.map_or(moved, |()| state.overlay.handle_segment(*range, &bytes));
+        }
+        if moved.is_err() {
+            break;
+        }
+    }
+    if !segments.is_empty() {
+        // No flush of a client waits for it: so it is not told to the supervisor either.
+        state.overlay.handle_flush();
+    }
+    state
 }
 
 /// Makes the append that a flush of this thread waits for, if that can be made now: so no thread has to be

@@ -188,7 +188,11 @@ impl KeepFile {
         Ok(bytes)
     }
 
-    pub(crate) fn read(&self, offset: u64, buffer: &mut [u8]) -> io::Result<()> {
+    /// Fills `buffer` with what lies at `offset`.
+    ///
+    /// # Errors
+    /// When there are not so many bytes, or they cannot be read.
+    pub fn read(&self, offset: u64, buffer: &mut [u8]) -> io::Result<()> {
         self.file.read_exact_at(buffer, offset)
     }
 

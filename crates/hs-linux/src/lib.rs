@@ -6,14 +6,17 @@
 //!   driver may not be used.
 //! - [`mounts`]: mount points, looked up, checked and taken down.
 //! - [`sockets`]: the other side of a socket; [`SocketFile`]: a socket in the file system.
+//! - [`ends`]: the signals that end a process, as events.
 //! - [`userfault`]: page faults that another process handles.
 //! - [`MemoryProbe`]: the kernel's figures of memory, and limits of control groups.
 
 mod allocator;
 mod cached_pages;
 mod descriptors;
+pub mod ends;
 mod error;
 mod ext4_tools;
+mod file_extents;
 mod file_handle;
 pub mod fsmount;
 pub mod fuse2fs;
@@ -24,6 +27,7 @@ mod kernel_log;
 pub mod loopdev;
 mod memory;
 pub mod mounts;
+mod move_extents;
 mod own_mounts;
 pub mod rootenv;
 mod socket_file;
@@ -32,14 +36,19 @@ pub mod userfault;
 mod volume;
 
 pub use allocator::{allocate_kindly, give_back, use_small_pages};
-pub use cached_pages::count_cached;
+pub use cached_pages::{ask_for_pages, count_cached, is_cached, wait_for_page};
 pub use descriptors::{leave_descriptors, with_one_descriptor, without_descriptors};
 pub use error::LinuxError;
-pub use file_handle::open_by_inode;
+pub use file_extents::{FileExtent, file_extents};
+pub use file_handle::{
+    FileHandle, btrfs_subvolume, btrfs_uuid, handle_of, open_by_btrfs_inode, open_by_handle, open_by_inode,
+    open_by_xfs_inode,
+};
 pub use fuse_queue::clone_fuse_queue;
 pub use in_use::{MountedForWriting, mounted_for_writing};
 pub use io_flusher::flush_for_kernel;
 pub use memory::{MemoryProbe, anonymous_bytes};
+pub use move_extents::move_extents;
 pub use own_mounts::OwnMounts;
 pub use socket_file::SocketFile;
 pub use volume::Volume;

@@ -1,73 +1,25 @@
 //! Which file pages the blocks of a recording are.
 //!
-//! The tree is walked once and every regular file is asked where it lies (`FS_IOC_FIEMAP`, see the
-//! kernel's Documentation/filesystems/fiemap.rst). That reads the inode of every file: it is meant for
-//! the time after a recording, never for a start.
+//! The tree is walked once and every regular file is asked where it lies ([`file_extents`]). That reads the inode
+//! of every file: it is meant for the time after a recording, never for a start.
 //!
 //! What is not found: directories, symbolic links and other metadata (their pages belong to the block
 //! device), data in the inode itself, and data that is compressed or shifted against the page grid.
 
 use std::collections::HashSet;
 use std::ffi::CStr;
-use std::mem::{MaybeUninit, offset_of, size_of};
-use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd};
+use std::mem::MaybeUninit;
+use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::path::Path;
 
-use hs_linux::{LinuxError, without_descriptors};
+use hs_linux::{FileExtent, LinuxError, file_extents, without_descriptors};
 use hs_trace::{BlockSet, FileRun, FileUse, limits};
 use hs_units::{BLOCK_BYTES, BlockRange, Lba};
 use rustix::fs::{AtFlags, FileType, Mode, OFlags, RawDir, ResolveFlags};
 use rustix::io::Errno;
 
-/// `_IOWR('f', 11, struct fiemap)` of <linux/fs.h>.
-const FS_IOC_FIEMAP: libc::c_ulong = 0xc020_660b;
-
-// Flags of an extent, <linux/fiemap.h>.
-const EXTENT_LAST: u32 = 0x1;
-const EXTENT_UNKNOWN: u32 = 0x2;
-const EXTENT_DELALLOC: u32 = 0x4;
-const EXTENT_ENCODED: u32 = 0x8;
-const EXTENT_NOT_ALIGNED: u32 = 0x100;
-const EXTENT_INLINE: u32 = 0x200;
-const EXTENT_UNWRITTEN: u32 = 0x800;
-/// Extents whose bytes do not lie as they are at the address given, or that are never read.
-const EXTENT_ELSEWHERE: u32 =
-    EXTENT_UNKNOWN | EXTENT_DELALLOC | EXTENT_ENCODED | EXTENT_NOT_ALIGNED | EXTENT_INLINE | EXTENT_UNWRITTEN;
-
-/// Most files have one extent; the few that have more are asked again.
-const EXTENTS_A_CALL: usize = 32;
 /// Bytes of directory entries that one call may bring.
 const DIRECTORY_BYTES: usize = 32 << 10;
-
-/// `struct fiemap_extent`.
-#[derive(Clone, Copy)]
-#[repr(C)]
-struct Extent {
-    logical: u64,
-    physical: u64,
-    length: u64,
-    reserved64: [u64; 2],
-    flags: u32,
-    reserved: [u32; 3],
-}
-
-/// `struct fiemap` with its extents.
-#[repr(C)]
-struct Fiemap {
-    start: u64,
-    length: u64,
-    flags: u32,
-    mapped_extents: u32,
-    extent_count: u32,
-    reserved: u32,
-    extents: [Extent; EXTENTS_A_CALL],
-}
-
-const _: () = {
-    assert!(size_of::<Extent>() == 56);
-    assert!(offset_of!(Extent, flags) == 40);
-    assert!(offset_of!(Fiemap, extents) == 32);
-};
 
 /// The files of the file system mounted at `mount_point` that hold at least one of `blocks`, ordered by path,
 /// each with all of its pages, those included whose blocks are not in the set: how long a file is, and where
@@ -198,8 +150,8 @@ impl Walk<'_> {
                 return Ok(());
             }
         };
-        let runs = match extents(file.as_fd()) {
-            Ok(extents) => runs_of(&extents),
+        let runs = match file_extents(&file, false) {
+            Ok(extents) => runs_of(&pieces(&extents)),
             // A broken extent tree, which the file system has already complained about.
             Err(Errno::IO | Errno::UCLEAN) => return Ok(()),
             Err(errno) => return Err(errno),
@@ -228,52 +180,34 @@ struct Piece {
 }
 
 /// Every extent that can be read at its address, neighbours joined, ascending.
-fn extents(file: BorrowedFd<'_>) -> Result<Vec<Piece>, Errno> {
-    const EMPTY: Extent =
-        Extent { logical: 0, physical: 0, length: 0, reserved64: [0; 2], flags: 0, reserved: [0; 3] };
+fn pieces(extents: &[FileExtent]) -> Vec<Piece> {
     let mut pieces: Vec<Piece> = Vec::new();
-    let mut start = 0;
-    loop {
-        let mut request = Fiemap {
-            start,
-            length: u64::MAX - start,
-            flags: 0,
-            mapped_extents: 0,
-            extent_count: EXTENTS_A_CALL as u32,
-            reserved: 0,
-            extents: [EMPTY; EXTENTS_A_CALL],
-        };
-        // SAFETY: the argument is a whole `struct fiemap` with room for the extents it announces, alive
-        // for the call; any bytes are valid in it.
-        let result = unsafe { libc::ioctl(file.as_raw_fd(), FS_IOC_FIEMAP as _, &raw mut request) };
-        if result < 0 {
-            return Err(Errno::from_io_error(&std::io::Error::last_os_error()).unwrap_or(Errno::IO));
+    for extent in extents.iter().filter(|extent| extent.is_in_place()) {
+        let FileExtent { logical, physical, length, .. } = *extent;
+        let piece = Piece { logical, physical, length, last: extent.is_last() };
+        match pieces.last_mut().filter(|before| continues(before, &piece)) {
+            Some(before) => (before.length, before.last) = (before.length + piece.length, piece.last),
+            None => pieces.push(piece),
         }
-        let mapped = (request.mapped_extents as usize).min(EXTENTS_A_CALL);
-        let Some(end) = request.extents[..mapped].last() else { return Ok(pieces) };
-        for extent in request.extents[..mapped].iter().filter(|extent| extent.flags & EXTENT_ELSEWHERE == 0) {
-            let piece = Piece {
-                logical: extent.logical,
-                physical: extent.physical,
-                length: extent.length,
-                last: extent.flags & EXTENT_LAST != 0,
-            };
-            match pieces.last_mut().filter(|before| continues(before, &piece)) {
-                Some(before) => (before.length, before.last) = (before.length + piece.length, piece.last),
-                None => pieces.push(piece),
-            }
-        }
-        let next = end.logical.saturating_add(end.length);
-        if end.flags & EXTENT_LAST != 0 || next <= start {
-            return Ok(pieces);
-        }
-        start = next;
     }
+    pieces
 }
 
 fn continues(before: &Piece, piece: &Piece) -> bool {
     before.logical.checked_add(before.length) == Some(piece.logical)
         && before.physical.checked_add(before.length) == Some(piece.physical)
+}
+
+/// Pages of a file, and where they lie.
+pub type PagePlaces = FileRun;
+
+/// Where the pages of an open file lie on its device. Those that have no place of their own, such as small
+/// files in their inodes, are left out.
+///
+/// # Errors
+/// The kernel's: the file system may not know (`EOPNOTSUPP`, `ENOTTY`).
+pub fn places(file: impl AsFd) -> Result<Vec<PagePlaces>, Errno> {
+    file_extents(file, false).map(|extents| runs_of(&pieces(&extents)))
 }
 
 /// The pages that are blocks of the device.

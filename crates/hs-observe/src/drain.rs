@@ -7,32 +7,44 @@ use std::os::fd::OwnedFd;
 use hs_units::Nanos;
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 
-use super::events::{Decoder, Event};
 use super::format::PageFormat;
-use super::recorder::Recorder;
 use super::ring;
 
-/// How often the buffers are emptied. No thread waits for the result, so looking from time to time costs less
-/// than being woken.
-const PAUSE: Timespec = Timespec { tv_sec: 0, tv_nsec: 10_000_000 };
+/// What becomes of the records.
+pub(super) trait Sink: Send + 'static {
+    /// A record, understood.
+    type Event;
 
-pub(super) struct Drain {
+    /// How often the buffers are emptied. No thread waits for the result, so looking from time to time costs
+    /// less than being woken.
+    const PAUSE: Timespec;
+
+    /// The event that `record` is, with its time; `None` when it makes no sense.
+    fn decode(&self, at: Nanos, record: &[u8]) -> Option<Self::Event>;
+
+    /// Its time.
+    fn at(event: &Self::Event) -> Nanos;
+
+    /// Takes the next event in the order of time.
+    fn take(&mut self, event: Self::Event);
+}
+
+pub(super) struct Drain<S> {
     pub(super) page_format: PageFormat,
-    pub(super) decoder: Decoder,
-    pub(super) recorder: Recorder,
+    pub(super) sink: S,
     /// One for each CPU.
     pub(super) streams: Vec<File>,
 }
 
-impl Drain {
+impl<S: Sink> Drain<S> {
     /// Runs until the other end of `stop` is closed, then takes what is left.
-    pub(super) fn run(mut self, stop: &OwnedFd) -> io::Result<Recorder> {
+    pub(super) fn run(mut self, stop: &OwnedFd) -> io::Result<S> {
         prefer_this_thread();
         let mut page = vec![0; self.page_format.page_bytes];
-        let mut waiting: Vec<Event> = Vec::new();
+        let mut waiting: Vec<S::Event> = Vec::new();
         loop {
             let mut poll_fds = [PollFd::new(stop, PollFlags::IN)];
-            let stopped = match poll(&mut poll_fds, Some(&PAUSE)) {
+            let stopped = match poll(&mut poll_fds, Some(&S::PAUSE)) {
                 Ok(ready) => ready > 0,
                 Err(rustix::io::Errno::INTR) => false,
                 Err(errno) => return Err(errno.into()),
@@ -46,17 +58,20 @@ impl Drain {
                     let mut last = Nanos::ZERO;
                     ring::records(&self.page_format, page, |at, record| {
                         last = at;
-                        waiting.extend(self.decoder.decode(at, record));
+                        waiting.extend(self.sink.decode(at, record));
                     });
                     last <= complete
                 })?;
             }
-            waiting.sort_by_key(|event| event.at);
-            let taken =
-                if stopped { waiting.len() } else { waiting.partition_point(|event| event.at <= complete) };
-            waiting.drain(..taken).for_each(|event| self.recorder.event(&event));
+            waiting.sort_by_key(S::at);
+            let taken = if stopped {
+                waiting.len()
+            } else {
+                waiting.partition_point(|event| S::at(event) <= complete)
+            };
+            waiting.drain(..taken).for_each(|event| self.sink.take(event));
             if stopped {
-                return Ok(self.recorder);
+                return Ok(self.sink);
             }
         }
     }

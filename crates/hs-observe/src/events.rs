@@ -71,13 +71,7 @@ impl Decoder {
     /// Filters and enables, in `instance`, the events of the file system and the block device that the
     /// kernel knows by these numbers.
     pub(super) fn enable(instance: &Instance, fs_dev: u64, device: Option<u64>) -> Result<Self, NotObserved> {
-        // Pages of a block device belong to an inode of a pseudo file system: its number is the device's,
-        // and its file system's an anonymous one, whose major number is zero.
-        let mut filter = format!("s_dev == {}", kernel_dev(fs_dev));
-        if let Some(device) = device {
-            filter =
-                format!("({filter}) || (i_ino == {} && s_dev < {})", kernel_dev(device), 1 << MINOR_BITS);
-        }
+        let filter = pages_filter(kernel_dev(fs_dev), device.map(kernel_dev));
         let read = enable(instance, "filemap/mm_filemap_get_pages", &filter)?;
         let fault = enable(instance, "filemap/mm_filemap_fault", &filter)?;
         let mapped = enable(instance, "filemap/mm_filemap_map_pages", &filter)?;
@@ -151,19 +145,33 @@ pub(super) fn kernel_dev(dev: u64) -> u64 {
     u64::from(rustix::fs::major(dev)) << MINOR_BITS | u64::from(rustix::fs::minor(dev))
 }
 
-struct Enabled<'a> {
+/// The filter of events of pages, for those of a file system and of a block device, by the kernel's numbers.
+///
+/// Pages of a block device belong to an inode of a pseudo file system: its number is the device's, and its
+/// file system's an anonymous one, whose major number is zero.
+pub(super) fn pages_filter(fs_dev: u64, device: Option<u64>) -> String {
+    let of_files = format!("s_dev == {fs_dev}");
+    let with = |device| format!("({of_files}) || (i_ino == {device} && s_dev < {})", 1 << MINOR_BITS);
+    device.map(with).unwrap_or(of_files)
+}
+
+pub(super) struct Enabled<'a> {
     name: &'a str,
-    format: EventFormat,
+    pub(super) format: EventFormat,
 }
 
 impl Enabled<'_> {
-    fn need(&self, field: &str) -> Result<Field, NotObserved> {
+    pub(super) fn need(&self, field: &str) -> Result<Field, NotObserved> {
         let unknown = || NotObserved::new(format!("this kernel's event {} has no field {field}", self.name));
         self.format.field(field).ok_or_else(unknown)
     }
 }
 
-fn enable<'a>(instance: &Instance, name: &'a str, filter: &str) -> Result<Enabled<'a>, NotObserved> {
+pub(super) fn enable<'a>(
+    instance: &Instance,
+    name: &'a str,
+    filter: &str,
+) -> Result<Enabled<'a>, NotObserved> {
     if !instance.has_event(name) {
         return Err(NotObserved::new(format!(
             "this kernel has no event {name} (Linux 6.12 brought the last one)"

@@ -52,12 +52,14 @@ mod device_pages;
 mod drain;
 mod events;
 mod format;
+mod page_ins;
 mod recorder;
 mod ring;
 mod runs;
 mod tracefs;
 mod usage;
 
+use std::fmt;
 use std::io;
 use std::os::fd::OwnedFd;
 use std::path::PathBuf;
@@ -65,14 +67,16 @@ use std::thread::JoinHandle;
 
 use hs_trace::BlockSet;
 use hs_units::Nanos;
+use rustix::event::Timespec;
 
 pub use account::{Prefetched, Usage, account};
 pub use block_trace::BlockTrace;
+pub use page_ins::{PageIn, PageInTargets, PageIns};
 pub use usage::{Observation, ObservedUsage};
 
 use device_pages::DevicePages;
-use drain::Drain;
-use events::Decoder;
+use drain::{Drain, Sink};
+use events::{Decoder, Event};
 use format::PageFormat;
 use recorder::Recorder;
 use tracefs::Instance;
@@ -173,7 +177,7 @@ pub struct Observed {
 #[derive(Debug)]
 pub struct Observer {
     // Order matters: the thread holds files of the instance, which goes last.
-    drain: Running,
+    drain: Running<Accesses>,
     device: Option<TargetDevice>,
     sees_late_reads: bool,
     instance: Instance,
@@ -191,16 +195,10 @@ impl Observer {
         }
         let device_number = targets.device.as_ref().map(device_number).transpose()?;
         let instance = Instance::new()?;
-        instance.write("trace_clock", "mono")?;
-        let streams = instance.streams()?;
-        let buffer_bytes = BUFFER_BYTES.min(ALL_BUFFERS_BYTES / streams.len().max(1));
-        instance.write("buffer_size_kb", &(buffer_bytes >> 10).to_string())?;
-        let page_format = PageFormat::parse(&instance.read("events/header_page")?)
-            .ok_or_else(|| NotObserved::new("the format of trace pages is not understood"))?;
         let decoder = Decoder::enable(&instance, targets.fs_dev, device_number)?;
         let sees_late_reads = decoder.calls;
         let recorder = Recorder::new(device_number.map(events::kernel_dev), targets.ignore_own_process);
-        let drain = Running::start(Drain { page_format, decoder, recorder, streams })?;
+        let drain = Running::start(&instance, BUFFER_BYTES, Accesses { decoder, recorder })?;
         let observer = Self { drain, device: targets.device, sees_late_reads, instance };
         observer.instance.write("tracing_on", "1")?;
         Ok(observer)
@@ -212,7 +210,7 @@ impl Observer {
     /// [`NotObserved`] when the kernel's trace could not be read.
     pub fn finish(mut self) -> Result<Observed, NotObserved> {
         self.instance.write("tracing_on", "0")?;
-        let recorder = self.drain.stop()?;
+        let recorder = self.drain.stop()?.recorder;
         let lost_events = self.instance.lost_events()?.saturating_add(recorder.lost);
         let mut accesses = recorder.into_accesses();
         let marks =
@@ -247,16 +245,46 @@ fn in_first_pid_namespace() -> bool {
     rustix::fs::stat("/proc/self/ns/pid").is_ok_and(|stat| stat.st_ino == 0xeffffffc)
 }
 
-/// The draining thread. Dropping it ends it.
-#[derive(Debug)]
-struct Running {
-    /// Closing it stops the thread.
-    stop: Option<OwnedFd>,
-    thread: Option<JoinHandle<io::Result<Recorder>>>,
+/// What programs did with pages.
+struct Accesses {
+    decoder: Decoder,
+    recorder: Recorder,
 }
 
-impl Running {
-    fn start(drain: Drain) -> Result<Self, NotObserved> {
+impl Sink for Accesses {
+    type Event = Event;
+    const PAUSE: Timespec = Timespec { tv_sec: 0, tv_nsec: 10_000_000 };
+
+    fn decode(&self, at: Nanos, record: &[u8]) -> Option<Event> {
+        self.decoder.decode(at, record)
+    }
+
+    fn at(event: &Event) -> Nanos {
+        event.at
+    }
+
+    fn take(&mut self, event: Event) {
+        self.recorder.event(&event);
+    }
+}
+
+/// The draining thread. Dropping it ends it.
+struct Running<S> {
+    /// Closing it stops the thread.
+    stop: Option<OwnedFd>,
+    thread: Option<JoinHandle<io::Result<S>>>,
+}
+
+impl<S: Sink> Running<S> {
+    /// Starts to hand the events of `instance` to `sink`; each CPU gets a buffer of so many bytes.
+    fn start(instance: &Instance, buffer_bytes: usize, sink: S) -> Result<Self, NotObserved> {
+        instance.write("trace_clock", "mono")?;
+        let streams = instance.streams()?;
+        let buffer_bytes = buffer_bytes.min(ALL_BUFFERS_BYTES / streams.len().max(1));
+        instance.write("buffer_size_kb", &(buffer_bytes >> 10).to_string())?;
+        let page_format = PageFormat::parse(&instance.read("events/header_page")?)
+            .ok_or_else(|| NotObserved::new("the format of trace pages is not understood"))?;
+        let drain = Drain { page_format, sink, streams };
         let failed = |error: io::Error| NotObserved::new(format!("cannot start a thread: {error}"));
         let (stopped, stop) = io::pipe().map_err(failed)?;
         let stopped = OwnedFd::from(stopped);
@@ -267,21 +295,28 @@ impl Running {
         Ok(Self { stop: Some(stop.into()), thread: Some(thread) })
     }
 
-    fn stop(&mut self) -> Result<Recorder, NotObserved> {
+    fn stop(&mut self) -> Result<S, NotObserved> {
         drop(self.stop.take());
         match self.thread.take().map(JoinHandle::join) {
-            Some(Ok(recorder)) => {
-                recorder.map_err(|error| NotObserved::new(format!("the trace cannot be read: {error}")))
+            Some(Ok(sink)) => {
+                sink.map_err(|error| NotObserved::new(format!("the trace cannot be read: {error}")))
             }
             Some(Err(_)) | None => Err(NotObserved::new("the thread that reads the trace died")),
         }
     }
 }
 
-impl Drop for Running {
+impl<S> fmt::Debug for Running<S> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Running").finish_non_exhaustive()
+    }
+}
+
+impl<S> Drop for Running<S> {
     fn drop(&mut self) {
-        if self.thread.is_some() {
-            let _ = self.stop();
+        drop(self.stop.take());
+        if let Some(thread) = self.thread.take() {
+            let _ = thread.join();
         }
     }
 }

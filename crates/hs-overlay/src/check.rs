@@ -88,7 +88,7 @@ impl<'a> Checking<'a> {
 }
 
 /// Which blocks of a segment are what its records say.
-fn whole_blocks(found: &[u8], segment: u32, overlay: &Overlay) -> [bool; SEGMENT_BLOCKS as usize] {
+pub(crate) fn whole_blocks(found: &[u8], segment: u32, overlay: &Overlay) -> [bool; SEGMENT_BLOCKS as usize] {
     let mut whole = [false; SEGMENT_BLOCKS as usize];
     let mut at = 0;
     while let Some(bytes) = found.get(at * BLOCK..)

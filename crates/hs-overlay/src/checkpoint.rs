@@ -79,26 +79,36 @@ fn take_map(left: &mut &[u8], count: u64, identity: &Identity) -> Result<ExtentM
     let split = bytes.and_then(|bytes| left.split_at_checked(bytes));
     let (entries, rest) = split.ok_or(damaged("has fewer extents than it says"))?;
     *left = rest;
-    let mut map = ExtentMap::default();
     let mut end = 0;
-    for entry in entries.chunks_exact(ENTRY_BYTES) {
-        let (start, blocks) = (u64::from(field::u32(entry, 0)), u64::from(field::u32(entry, 4)));
-        let packed = field::u64(entry, 8);
-        let place = packed & !(3 << KIND_SHIFT);
+    for found in entries.chunks_exact(ENTRY_BYTES) {
+        let (start, blocks, content) = entry(found);
         if start < end || blocks == 0 || blocks > MAX_EXTENT_BLOCKS || start + blocks > identity.disk_blocks()
         {
             return Err(damaged("has extents out of order, or beyond the disk"));
         }
         end = start + blocks;
-        let content = match packed >> KIND_SHIFT {
-            1 if place <= MAX_PLACE && lies_in_one(place, blocks) => Content::Data(place),
-            2 if place == 0 => Content::Zero,
-            3 if place == 0 => Content::Discarded,
-            _ => return Err(damaged("has an extent of no known kind or place")),
-        };
-        map.insert(start, end, content, &mut |_, _| {});
+        if content
+            .is_none_or(|content| matches!(content, Content::Data(place) if !lies_in_one(place, blocks)))
+        {
+            return Err(damaged("has an extent of no known kind or place"));
+        }
     }
-    Ok(map)
+    let extents = entries.chunks_exact(ENTRY_BYTES).map(entry);
+    let extents = extents.filter_map(|(start, blocks, content)| Some((start, blocks, content?)));
+    Ok(ExtentMap::of_ordered(extents))
+}
+
+/// First block, blocks, and the content, if its kind is known.
+fn entry(bytes: &[u8]) -> (u64, u64, Option<Content>) {
+    let packed = field::u64(bytes, 8);
+    let place = packed & !(3 << KIND_SHIFT);
+    let content = match packed >> KIND_SHIFT {
+        1 if place <= MAX_PLACE => Some(Content::Data(place)),
+        2 if place == 0 => Some(Content::Zero),
+        3 if place == 0 => Some(Content::Discarded),
+        _ => None,
+    };
+    (field::u32(bytes, 0).into(), field::u32(bytes, 4).into(), content)
 }
 
 /// Whether the blocks lie in one segment: no record, and so no extent, reaches beyond.

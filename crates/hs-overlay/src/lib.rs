@@ -27,6 +27,7 @@ pub mod forge;
 mod job;
 mod layout;
 mod map;
+mod moving;
 mod opening;
 mod overlay;
 mod record;

@@ -123,9 +123,12 @@ pub struct Overlay {
     /// The slots of the superblock in the order in which they are written: not the valid one first.
     pub(crate) slot_order: [u64; 2],
     /// The superblock names the epoch of the records that this opening writes.
-    is_ready: bool,
+    pub(crate) is_ready: bool,
     /// The map is to be stored when nothing is gathered.
-    must_checkpoint: bool,
+    pub(crate) must_checkpoint: bool,
+    /// A map was stored since it was last looked for sparse segments, and what of them is needed.
+    pub(crate) may_move: bool,
+    pub(crate) moving: Vec<Piece>,
     /// Storing it failed for want of space: not tried again before a flush.
     waits_for_space: bool,
     /// The same, where the log can still grow: tried again when it is so long.
@@ -138,8 +141,10 @@ pub struct Overlay {
     durable: u64,
     flush_wanted: bool,
     small_appends: bool,
-    can_punch: bool,
-    punch_due: bool,
+    pub(crate) can_punch: bool,
+    pub(crate) punch_due: bool,
+    /// Free segments that no holes are made of.
+    pub(crate) kept_free: usize,
     under_way: Option<UnderWay>,
     trouble: Option<Trouble>,
     figures: Figures,
@@ -194,6 +199,8 @@ impl Overlay {
             slot_order: [0, 1],
             is_ready: false,
             must_checkpoint: false,
+            may_move: false,
+            moving: Vec::new(),
             waits_for_space: false,
             checkpoint_from: 0,
             gathered: Batch::default(),
@@ -204,6 +211,7 @@ impl Overlay {
             small_appends: false,
             can_punch: true,
             punch_due: false,
+            kept_free: KEPT_FREE,
             under_way: None,
             trouble: None,
             figures: Figures::default(),
@@ -512,7 +520,7 @@ impl Overlay {
                 && self.segments.dead(&self.needed_segments()) > 0
     }
 
-    fn needed_segments(&self) -> Vec<u32> {
+    pub(crate) fn needed_segments(&self) -> Vec<u32> {
         let mut needed = self.slot.checkpoint_segments.clone();
         needed.extend([self.log.segment, self.log.next]);
         needed
@@ -598,7 +606,7 @@ impl Overlay {
 
     fn punch(&mut self) -> Option<Job> {
         let needed = self.needed_segments();
-        let runs = self.segments.punchable(KEPT_FREE, &needed, PUNCHES);
+        let runs = self.segments.punchable(self.kept_free, &needed, PUNCHES);
         if runs.is_empty() {
             return None;
         }
@@ -622,6 +630,7 @@ impl Overlay {
                 self.log_blocks += blocks;
                 self.durable = self.batch - 1;
                 self.small_appends = blocks <= SMALL_APPEND_BLOCKS;
+                self.kept_free = KEPT_FREE;
                 self.figures.appends += 1;
             }
             Some(UnderWay::Checkpoint { slot, allocated, .. }) => {
@@ -634,6 +643,7 @@ impl Overlay {
                 self.must_checkpoint = false;
                 self.segments.reclaim(&self.needed_segments());
                 self.punch_due = self.can_punch;
+                self.may_move = true;
                 self.figures.checkpoints += 1;
             }
             Some(UnderWay::Prepare { segment }) => self.segments.set_written(segment),

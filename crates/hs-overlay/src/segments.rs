@@ -24,9 +24,20 @@ struct Segment {
     pinned: bool,
     /// Blocks of data that the map referred to once, and that are not holes yet.
     dead: Option<Box<[u64; 4]>>,
+    /// Blocks that became holes since the file was opened.
+    punched: u32,
+    /// It may have others, too: a write to it may need space.
+    may_have_holes: bool,
 }
 
-const HOLE: Segment = Segment { state: SegmentState::Hole, live: 0, pinned: false, dead: None };
+const HOLE: Segment = Segment {
+    state: SegmentState::Hole,
+    live: 0,
+    pinned: false,
+    dead: None,
+    punched: 0,
+    may_have_holes: true,
+};
 
 /// All segments of a file.
 #[derive(Clone, Debug, Default)]
@@ -103,6 +114,11 @@ impl Segments {
     /// The segment is not needed any more, and was written.
     pub(crate) fn release(&mut self, segment: u32) {
         let found = &mut self.all[segment as usize];
+        if found.may_have_holes || found.punched > 0 {
+            // All of it becomes one.
+            *found = Segment { dead: Some(Box::new([u64::MAX; 4])), ..HOLE };
+            return;
+        }
         found.state = SegmentState::Free { was_written: true };
         found.dead = None;
         self.free.push_front(segment);
@@ -122,7 +138,8 @@ impl Segments {
     pub(crate) fn allocated(&mut self, segments: &[u32]) {
         for segment in segments {
             self.extend_to(*segment);
-            self.all[*segment as usize].state = SegmentState::Free { was_written: false };
+            let state = SegmentState::Free { was_written: false };
+            self.all[*segment as usize] = Segment { state, may_have_holes: false, ..HOLE };
             self.free.push_back(*segment);
         }
     }
@@ -221,6 +238,32 @@ impl Segments {
         dead.filter(|(number, _)| !needed.contains(&(*number as u32))).count()
     }
 
+    /// Blocks of space of the used segments that no snapshot refers to, and of these the live ones.
+    pub(crate) fn space(&self) -> (u64, u64) {
+        let used = self.all.iter().filter(|segment| segment.state == SegmentState::Used && !segment.pinned);
+        used.fold((0, 0), |(space, live), segment| {
+            (space + SEGMENT_BLOCKS - u64::from(segment.punched), live + u64::from(segment.live))
+        })
+    }
+
+    /// At most so many used segments with fewer live blocks than this, the sparsest ones.
+    pub(crate) fn sparsest(&self, count: usize, live: u64, needed: &[u32]) -> Vec<u32> {
+        let is_sparse = |number: &u32| {
+            let segment = &self.all[*number as usize];
+            let is_used = segment.state == SegmentState::Used && !segment.pinned;
+            is_used && u64::from(segment.live) < live && !needed.contains(number)
+        };
+        let mut found: Vec<u32> = (0..self.count()).filter(is_sparse).collect();
+        found.sort_by_key(|number| self.live(*number));
+        found.truncate(count);
+        found
+    }
+
+    /// The segment stays as it is.
+    pub(crate) fn pin(&mut self, segment: u32) {
+        self.all[segment as usize].pinned = true;
+    }
+
     /// What can become holes: free segments beyond so many, and dead blocks of segments that are mostly dead.
     /// They count as holes from now on. At most `most` runs.
     pub(crate) fn punchable(&mut self, keep_free: usize, needed: &[u32], most: usize) -> Vec<Run> {
@@ -233,10 +276,12 @@ impl Segments {
         for (number, segment) in self.all.iter_mut().enumerate() {
             let mostly_dead = u64::from(segment.live) < SEGMENT_BLOCKS / 2;
             let sealed = segment.state == SegmentState::Used && !needed.contains(&(number as u32));
-            if runs.len() >= most || !sealed || !mostly_dead || segment.pinned {
+            let is_hole = segment.state == SegmentState::Hole;
+            if runs.len() >= most || !is_hole && (!sealed || !mostly_dead || segment.pinned) {
                 continue;
             }
             let Some(dead) = segment.dead.take() else { continue };
+            segment.punched += dead.iter().map(|bits| bits.count_ones()).sum::<u32>();
             runs.extend(runs_of(&dead, FIRST_BLOCK + number as u64 * SEGMENT_BLOCKS));
         }
         runs

@@ -264,7 +264,7 @@ fn hostile_lists_are_refused_or_cut() {
     let full: Vec<_> =
         (0..900).map(|number: u32| entry(IMAGE_TYPE, &sha256(&number.to_le_bytes()))).collect();
     let (state, address) = start(Some(vec![(own, page(&full))]));
-    // It goes on at itself for ever: entries are bounded, and so are pages.
+    // It goes on at itself without an end: entries are bounded, and so are pages.
     assert_eq!(listed(&address).expect("listed").len(), 1024);
     state.lock().expect("no panic").lists.as_mut().expect("lists")[0].1 = page(&[]);
     assert_eq!(listed(&address).expect("listed"), []);

@@ -22,7 +22,8 @@ pub mod questions;
 pub mod queue_status;
 pub mod run_folder;
 mod seccomp;
-pub mod signals;
 pub mod status;
 pub mod supervisor;
 pub mod workdir;
+
+pub use hs_linux::ends as signals;

@@ -425,6 +425,7 @@ impl Machine {
             Self::Uml { kernel, scratch, memory_folder } => Uml {
                 kernel: kernel.clone(),
                 disk,
+                keeps: spec.keep.is_some(),
                 scratch: scratch.clone(),
                 memory_folder: memory_folder.clone(),
                 memory: spec.memory,
@@ -477,18 +478,21 @@ impl ShownDisk {
         // Only the guest's user may read the file.
         let access =
             jail::user().id.map_or_else(FileAccess::default, |id| FileAccess::default().owned_by(id, id));
+        let keep = spec.keep.as_deref();
+        let keep =
+            keep.map(|path| KeepFile::open(path, OpenedAs::Keeping, KeepFile::PATIENCE)).transpose()?;
         Ok(match (&spec.disk, &spec.vmm) {
             (BootDisk::Image(_, config), Vmm::Qemu(_)) if !spec.warm => {
-                let keep = spec
-                    .keep
-                    .as_deref()
-                    .map(|path| KeepFile::open(path, OpenedAs::Keeping, KeepFile::PATIENCE));
                 let config = on_medium.config(config);
-                Self::Nbd(Box::new(NbdDisk::start(store, folder, &config, watch, keep.transpose()?)?))
+                Self::Nbd(Box::new(NbdDisk::start(store, folder, &config, watch, keep)?))
             }
             (BootDisk::Image(_, config), _) => {
+                let access = if keep.is_some() { FileAccess { mode: 0o600, ..access } } else { access };
                 let config = ServeConfig { access, ..on_medium.config(config) };
-                Self::Image(Box::new(ServedImage::start(store, folder, &config, watch)?))
+                Self::Image(Box::new(match keep {
+                    Some(keep) => ServedImage::start_keeping(store, folder, &config, watch, keep)?,
+                    None => ServedImage::start(store, folder, &config, watch)?,
+                }))
             }
             // The file may be anything, also a disk over NBD. Read-ahead below the guest's own would fetch
             // from there.
@@ -526,8 +530,12 @@ impl ShownDisk {
 
     /// What the guest has written comes to the medium, where it lasts. The guest has ended.
     fn close_kept(&self) -> anyhow::Result<()> {
-        let Self::Nbd(nbd) = self else { return Ok(()) };
-        match nbd.kept().map(|kept| (kept, kept.close())) {
+        let kept = match self {
+            Self::Nbd(nbd) => nbd.kept(),
+            Self::Image(served) => served.kept(),
+            Self::Raw(_) => None,
+        };
+        match kept.map(|kept| (kept, kept.close())) {
             Some((kept, Err(_))) => {
                 bail!("{}: what was written last may not last: see the lines above", kept.path().display())
             }

@@ -64,8 +64,8 @@ impl ContainerImage {
         self.blobs.repository.referrers(&self.image.digest, artifact_type)
     }
 
-    /// The last one of the images that were made of it (`headstart convert`) and refer to it. Whoever may write
-    /// to the repository may attach one: the container's own digest or signature says nothing of it.
+    /// The last one of the images that were made of it (`headstart convert`) and refer to it. Write access to
+    /// the repository is enough to attach one: the container's own digest or signature says nothing of it.
     ///
     /// # Errors
     /// When the registry refuses, or its list is none.

@@ -25,7 +25,7 @@ pub mod limits;
 mod profile;
 mod recorded;
 mod remap;
-mod varint;
+pub mod varint;
 
 #[cfg(test)]
 mod tests;

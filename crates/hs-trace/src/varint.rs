@@ -3,7 +3,7 @@
 use crate::error::Syntax;
 
 /// Appends `value`, seven bits a byte, lowest first, the high bit set in all but the last.
-pub(crate) fn put(out: &mut Vec<u8>, mut value: u64) {
+pub fn put(out: &mut Vec<u8>, mut value: u64) {
     while value >= 0x80 {
         out.push(value as u8 | 0x80);
         value >>= 7;
@@ -12,13 +12,16 @@ pub(crate) fn put(out: &mut Vec<u8>, mut value: u64) {
 }
 
 /// Appends `to - from` so that small steps either way are short: 0, -1, 1, -2 become 0, 1, 2, 3.
-pub(crate) fn put_step(out: &mut Vec<u8>, from: u64, to: u64) {
+pub fn put_step(out: &mut Vec<u8>, from: u64, to: u64) {
     let step = to.wrapping_sub(from).cast_signed();
     put(out, ((step << 1) ^ (step >> 63)).cast_unsigned());
 }
 
 /// Takes a number off the front of `bytes`.
-pub(crate) fn take(bytes: &mut &[u8]) -> Result<u64, Syntax> {
+///
+/// # Errors
+/// When the bytes end early, or are no such number.
+pub fn take(bytes: &mut &[u8]) -> Result<u64, Syntax> {
     let mut value = 0_u64;
     for index in 0..10 {
         let (&byte, rest) = bytes.split_first().ok_or(Syntax::Short)?;
@@ -36,7 +39,10 @@ pub(crate) fn take(bytes: &mut &[u8]) -> Result<u64, Syntax> {
 }
 
 /// Takes a step, as [`put_step`] wrote it, off the front of `bytes` and makes it from `from`.
-pub(crate) fn take_step(bytes: &mut &[u8], from: u64) -> Result<u64, Syntax> {
+///
+/// # Errors
+/// As [`take`]; also when the sum is outside of 64 bits.
+pub fn take_step(bytes: &mut &[u8], from: u64) -> Result<u64, Syntax> {
     let zigzag = take(bytes)?;
     let step = (zigzag >> 1).cast_signed() ^ -(zigzag & 1).cast_signed();
     from.checked_add_signed(step).ok_or(Syntax::Range)

@@ -15,7 +15,12 @@ pub(crate) const LONG: &[Step] = &[
     ("endings", |root| cli(root, "ending", "ENDINGS", "200")),
     ("faults", |root| cli(root, "network_faults::", "NETWORK_FAULT_SEEDS", "200")),
     ("kills", |root| cli(root, "kills::", "KILLS", "100")),
+    ("layout-kills", |root| filtered(root, "hs-relocate", "kills_leave", &[("KILLS", "100")])),
+    ("power-cuts", |root| cli(root, "relocates::power_cuts", "POWER_CUTS", "100")),
     ("containerd", |root| cli(root, "containerd::a_container_does_not_notice", "KILLS", "150")),
+    ("kept", |root| cli(root, "keeps::what_was_flushed", "KILLS", "1000")),
+    ("recorded", |root| cli(root, "recorded_ext4::", "FLUSHES", "1000")),
+    ("week", |root| filtered(root, "hs-overlay", "week::", &[("HEADSTART_OVERLAY_HOURS", "168")])),
     ("damage", |root| filtered(root, "hs-disk", "damage::", &[("EVERY_BYTE", "1")])),
     ("mutants", |root| mutants::check(root)),
     ("packages", packages),
@@ -48,7 +53,8 @@ fn minimum(root: &Path) -> Outcome {
 }
 
 /// The same words as in the profile.
-const LEFT_OUT: &str = "test(/^(netboot::|newer_debian::|iso_record::a_trace_of_a_medium)/)";
+const LEFT_OUT: &str =
+    "test(/^(accelerate_boots::|netboot::|newer_debian::|iso_record::a_trace_of_a_medium)/)";
 
 /// Inputs of each property test in the long run.
 const LONG_CASES: &str = "5000";

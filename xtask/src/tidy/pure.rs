@@ -12,6 +12,7 @@ pub(crate) const PURE: &[&str] = &[
     "hs-volumes",
     "hs-overlay",
     "hs-trace",
+    "hs-accelerate",
     "hs-queue",
     "hs-engine",
     "hs-device",

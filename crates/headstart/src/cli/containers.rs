@@ -21,7 +21,7 @@ pub(crate) struct Convert {
     /// registry without TLS). A digest in place of the tag names it for good.
     #[arg(value_name = "REF", value_parser = parse_container)]
     pub source: RegistryAddress,
-    /// Prefetch what the start in this profile reads, beside the profiles that lie in the registry. Repeatable.
+    /// Prefetch what the start in this profile reads, beside the profiles in the registry. Repeatable.
     #[arg(short, long = "profile", value_name = "P")]
     pub profiles: Vec<PathBuf>,
     /// Of the profiles in the registry, use only those of commands with these words in them. Repeatable.
@@ -83,6 +83,9 @@ pub(crate) struct Bundle {
     pub trusted: bool,
     #[command(flatten)]
     pub insecure: InsecureFlag,
+    /// Print the result as JSON.
+    #[arg(long)]
+    pub json: bool,
     /// The command, in place of the image's own arguments.
     #[arg(last = true, value_name = "CMD")]
     pub command: Vec<OsString>,

@@ -11,14 +11,19 @@ pub(super) const TEMPLATE: &str = "{before-help}{about-with-newline}\n{usage-hea
 const GROUPS: &[(&str, &[&str])] = &[
     (
         "Make images",
-        &["build", "profile", "optimize", "import", "export", "iso", "convert", "inspect", "verify"],
+        &[
+            "build", "profile", "optimize", "commit", "import", "export", "iso", "convert", "inspect",
+            "verify",
+        ],
     ),
     (
-        "Start from images",
-        &["run", "boot", "resume", "mount", "bundle", "attach", "fill", "detach", "overlay"],
+        "Start from images, or from what is installed",
+        &["run", "boot", "resume", "mount", "bundle", "attach", "fill", "detach", "overlay", "accelerate"],
     ),
-    ("Serve and publish", &["serve", "snapshotter", "push", "keygen", "sign"]),
-    ("Observe", &["report", "status", "top", "cache"]),
+    (
+        "Serve, publish, observe",
+        &["serve", "snapshotter", "push", "keygen", "sign", "report", "status", "top", "cache"],
+    ),
     ("Try, measure, get help", &["doctor", "demo", "lab", "completions"]),
 ];
 

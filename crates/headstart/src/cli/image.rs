@@ -22,8 +22,8 @@ pub(crate) type RemoteFlags = Plain<RemoteValues, RemoteOptions>;
 pub(crate) struct ImageFlags {
     /// An image: a file or an address.
     ///
-    /// Addresses: https://HOST/PATH.hsi, oci://HOST/NAME:TAG, docker://NAME (a container's image that `convert`
-    /// has converted), s3://BUCKET/KEY, gs://…, az://…. Append
+    /// Addresses: https://HOST/PATH.hsi, oci://HOST/NAME:TAG, docker://NAME (a container's image that was
+    /// converted), s3://BUCKET/KEY, gs://…, az://…. Append
     /// #hs1-DIGEST to accept only that image, or #key=KEY to accept only images signed by that key. @FILE
     /// reads an address with secrets from a file.
     #[arg(value_parser = location_parser(), value_name = "IMAGE")]

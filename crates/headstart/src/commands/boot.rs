@@ -147,8 +147,8 @@ pub(crate) fn spec(args: &Boot, is_recorded: bool) -> anyhow::Result<BootSpec> {
     if let Some(file_system) = file_system {
         vmm.check_boots(file_system, &disk)?;
     }
-    if args.keep.keep.is_some() && (!is_image || args.warm || !matches!(vmm, boot::Vmm::Qemu(_))) {
-        bail!("--keep is for guests of --vmm qemu that boot from an image, without --warm");
+    if args.keep.keep.is_some() && (!is_image || args.warm) {
+        bail!("--keep is for guests that boot from an image, without --warm");
     }
     let save = saver(args, &disk, is_image, &vmm)?;
     let disk = if is_image {

@@ -2,6 +2,7 @@
 
 use std::ffi::OsString;
 use std::ops::ControlFlow;
+use std::path::Path;
 
 use anyhow::Context;
 use hs_build::BuildOptions;
@@ -12,8 +13,16 @@ use hs_output::show::{self, Bar};
 use hs_service::signals::Ends;
 use hs_start::image::ImageSource;
 use hs_units::ByteSize;
+use serde::Serialize;
 
 use crate::cli::{Bundle, Convert};
+
+/// A bundle that was made or removed.
+#[derive(Serialize)]
+struct ShownBundle {
+    bundle: String,
+    is_removed: bool,
+}
 
 /// Converts an image in a registry.
 pub(crate) fn convert(args: &Convert, quiet: bool) -> anyhow::Result<()> {
@@ -76,8 +85,11 @@ fn say(converted: &Converted) {
 
 /// Makes a bundle, or removes it.
 pub(crate) fn bundle(args: &Bundle, quiet: bool) -> anyhow::Result<()> {
+    let shown = |dir: &Path, is_removed| ShownBundle { bundle: dir.display().to_string(), is_removed };
     let (Some(image), Some(dir)) = (&args.image, &args.dir) else {
-        return args.remove.as_deref().map_or(Ok(()), bundle::remove);
+        let dir = args.remove.as_deref().context("the directory of the bundle")?;
+        bundle::remove(dir)?;
+        return if args.json { show::json(&shown(dir, true)) } else { Ok(()) };
     };
     let source = ImageSource { image: image.clone(), remote: args.remote.value() };
     let bundle = bundle::Bundle {
@@ -89,6 +101,9 @@ pub(crate) fn bundle(args: &Bundle, quiet: bool) -> anyhow::Result<()> {
         terminal: args.terminal,
     };
     bundle::make(&bundle)?;
+    if args.json {
+        return show::json(&shown(dir, false));
+    }
     if !quiet {
         let dir = dir.display();
         hs_output::note!("`runc run -b {dir} NAME` starts it; `headstart bundle --remove {dir}` ends it");

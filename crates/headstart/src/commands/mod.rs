@@ -1,8 +1,10 @@
 //! One file a command.
 
+pub(crate) mod accelerate;
 pub(crate) mod attach;
 pub(crate) mod boot;
 pub(crate) mod build;
+pub(crate) mod commit;
 pub(crate) mod completions;
 pub(crate) mod containers;
 pub(crate) mod demo;
@@ -19,6 +21,7 @@ pub(crate) mod optimize;
 pub(crate) mod overlay;
 pub(crate) mod profile;
 pub(crate) mod push;
+pub(crate) mod relocate;
 pub(crate) mod resume;
 pub(crate) mod run;
 pub(crate) mod serve;

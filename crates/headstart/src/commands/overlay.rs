@@ -129,20 +129,29 @@ fn check(path: &Path, json: bool, quiet: bool) -> anyhow::Result<i32> {
             damaged_blocks: checked.damaged,
             damaged: checked.named,
         })?;
-    } else if is_damaged {
-        let named: Vec<_> = checked.named.iter().take(16).map(ToString::to_string).collect();
-        bail!(
-            "{}: {} of {} blocks are not what was written (blocks {} of the disk): restore the file, or write these \
-             blocks anew",
-            path.display(),
-            checked.damaged,
-            checked.damaged + checked.whole,
-            named.join(", ")
-        );
-    } else if !quiet {
-        show::line(format_args!("{}: {} blocks are what was written", path.display(), checked.whole));
+    } else {
+        refuse_damaged(path, &checked)?;
+        if !quiet {
+            show::line(format_args!("{}: {} blocks are what was written", path.display(), checked.whole));
+        }
     }
     Ok(i32::from(is_damaged))
+}
+
+/// An error that names damaged blocks, if there are any.
+pub(super) fn refuse_damaged(path: &Path, checked: &hs_overlay::Checked) -> anyhow::Result<()> {
+    if checked.damaged == 0 {
+        return Ok(());
+    }
+    let named: Vec<_> = checked.named.iter().take(16).map(ToString::to_string).collect();
+    bail!(
+        "{}: {} of {} blocks are not what was written (blocks {} of the disk): restore the file, or write these \
+         blocks anew",
+        path.display(),
+        checked.damaged,
+        checked.damaged + checked.whole,
+        named.join(", ")
+    )
 }
 
 fn compact(path: &Path, json: bool, quiet: bool) -> anyhow::Result<()> {

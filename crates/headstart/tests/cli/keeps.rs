@@ -1,18 +1,21 @@
 //! `--keep`: what is written lasts.
 
 use std::fs;
+use std::os::unix::fs::MetadataExt;
 use std::sync::atomic::{AtomicU64, Ordering::SeqCst};
 use std::sync::{Arc, Mutex};
 
 use hs_units::Prng;
 use rustix::process::Signal;
 
+use crate::boots::{self, boot, little_guest};
 use crate::nbd::{end, holed, serve};
 use crate::nbd_writer::{FUA, NbdWriter};
-use crate::scene::{Running, Scene, has_tools, run, tool, wait_until};
+use crate::qemu_boots::{QEMU, linux_guest};
+use crate::scene::{Running, Scene, has_tools, machine_has, run, tool, wait_until};
 
 /// So many times a server is killed while it writes; or as often as this variable says.
-const KILLS: u64 = 4;
+const KILLS: u64 = 20;
 const KILLS_VARIABLE: &str = "KILLS";
 const WRITERS: u64 = 3;
 const BLOCK: usize = 4096;
@@ -106,6 +109,33 @@ fn tools_write_to_it() {
     disk[64 << 10..128 << 10].fill(0);
     tool("nbdcopy", &[&uri, &scene.arg("back.raw")]).ok();
     assert!(fs::read(scene.path("back.raw")).expect("read") == disk);
+    end(server);
+}
+
+/// Of each block that is synced alone a header of the log lies beside it; they are moved together when the
+/// server has nothing else to do.
+#[test]
+fn a_file_becomes_smaller_while_nothing_is_written() {
+    let scene = Scene::new();
+    let mut disk = holed(&scene, "disk.hsi");
+    let server = keeping(&scene);
+    let mut client = connect(&scene);
+    let mut prng = Prng::new(13);
+    let blocks = 0..disk.len() / BLOCK;
+    for block in blocks.clone().chain(blocks.step_by(2)) {
+        let range = block * BLOCK..(block + 1) * BLOCK;
+        prng.fill(&mut disk[range.clone()]);
+        assert_eq!(client.write(FUA, range.start as u64, &disk[range]).expect("answered"), 0);
+    }
+    // The log has 8.6 MB; the data 2.9 MB, beside which are a tenth, 2 MiB, and a few segments.
+    let space = || fs::metadata(scene.path("changes")).expect("the file").blocks() * 512;
+    assert!(space() > 8_600_000, "{}", space());
+    wait_until("the file is small", || space() < 9 << 20);
+    assert!(client.read(0, disk.len() as u32).expect("read") == disk);
+    end(server);
+    run(["overlay", "check", &scene.arg("changes")]).ok();
+    let server = keeping(&scene);
+    assert!(connect(&scene).read(0, disk.len() as u32).expect("read") == disk);
     end(server);
 }
 
@@ -207,4 +237,33 @@ fn what_was_flushed_survives_servers_that_are_killed() {
         }
         end(server);
     }
+}
+
+/// Boots a guest that writes a file and syncs it, which the next boot finds.
+fn boots_twice(scene: &Scene, flags: &[&str]) {
+    let (image, changes, console) = (scene.arg("guest.hsi"), scene.arg("changes"), scene.arg("console"));
+    let flags = [flags, &["--ready", "^up$", "--keep", &changes, "--console", &console]].concat();
+    for is_there in [false, true] {
+        boot(scene, &image, &flags).ok();
+        let said = fs::read_to_string(&console).expect("the console");
+        assert_eq!(said.contains("was here"), is_there, "{said}");
+    }
+    run(["overlay", "check", &changes]).ok();
+    scene.wait_until_clean();
+}
+
+#[test]
+fn what_a_guest_of_user_mode_linux_writes_is_there_at_the_next_boot() {
+    if machine_has(boots::GUEST) {
+        let (scene, image) = little_guest();
+        let before = fs::read(&image).expect("the image");
+        boots_twice(&scene, &["--vmm", "uml", "--memory", "64M"]);
+        assert!(fs::read(&image).expect("the image") == before);
+    }
+}
+
+#[test]
+fn what_a_guest_of_qemu_writes_is_there_at_the_next_boot() {
+    let Some((scene, _, kernel)) = linux_guest() else { return };
+    boots_twice(&scene, &[&QEMU[..], &["--kernel", &kernel, "--bus", "nvme"]].concat());
 }

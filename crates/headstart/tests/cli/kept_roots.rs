@@ -16,12 +16,12 @@ use crate::supervised::{kill, served_again};
 const KILLS: usize = 3;
 const TOOLS: &[&str] = &["/usr/sbin/e2fsck", "/usr/sbin/tune2fs"];
 
-fn machine() -> bool {
+pub(crate) fn machine() -> bool {
     machine_has(&[START, TOOLS].concat())
 }
 
 /// An image of a root with space for more.
-fn roomy(scene: &Scene) -> String {
+pub(crate) fn roomy(scene: &Scene) -> String {
     for name in ["bin", "dev", "proc", "sys", "tmp", "etc", "var"] {
         fs::create_dir_all(scene.path("root").join(name)).expect("a folder");
     }
@@ -32,14 +32,14 @@ fn roomy(scene: &Scene) -> String {
     image
 }
 
-fn run_in(scene: &Scene, flags: &[&str], script: &str) -> Ran {
+pub(crate) fn run_in(scene: &Scene, flags: &[&str], script: &str) -> Ran {
     let (image, keep) = (scene.arg("root.hsi"), scene.arg("changes"));
     let words = ["-q", "run", &image, "--keep", &keep].into_iter().chain(flags.iter().copied());
     run(words.chain(["--", "/bin/busybox", "sh", "-c", script]))
 }
 
 /// What e2fsck says of the disk with its changes.
-fn check(scene: &Scene) {
+pub(crate) fn check(scene: &Scene) {
     let dir = scene.arg("dir");
     let _ = fs::create_dir(&dir);
     run(["-q", "mount", &scene.arg("root.hsi"), &dir, "--keep", &scene.arg("changes")]).ok();

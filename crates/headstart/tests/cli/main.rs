@@ -1,5 +1,7 @@
 //! The built program, as people and scripts use it.
 
+mod accelerate;
+mod accelerate_boots;
 mod addresses;
 mod attacks;
 mod background_fill;
@@ -9,6 +11,7 @@ mod boots;
 mod cache;
 mod channels;
 mod clouds;
+mod commits;
 mod confined;
 mod contained;
 mod containerd;
@@ -57,9 +60,11 @@ mod permissions;
 mod prefetch_rate;
 mod qemu_boots;
 mod qemu_kernels;
+mod recorded_ext4;
 mod registry;
 mod registry_logins;
 mod relay;
+mod relocates;
 mod remote;
 mod report;
 mod resume_clones;

@@ -6,8 +6,11 @@ use std::process::Stdio;
 use crate::mounts::umount;
 use crate::scene::{Ran, Running, Scene, headstart, machine_has, run};
 
-pub(crate) const COMMANDS: [&[&str]; 36] = [
+pub(crate) const COMMANDS: [&[&str]; 39] = [
     &["build"],
+    &["commit"],
+    &["convert"],
+    &["bundle"],
     &["import"],
     &["export"],
     &["profile"],

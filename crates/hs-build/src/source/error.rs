@@ -3,6 +3,7 @@
 use std::io;
 use std::path::PathBuf;
 
+use hs_image::ImageError;
 use hs_store::StoreError;
 use hs_units::ByteSize;
 use hs_volumes::ChoiceError;
@@ -69,6 +70,9 @@ pub enum SourceError {
         /// Why.
         error: Box<StoreError>,
     },
+    /// The disk of an image could not be read.
+    #[error("{0}")]
+    Image(Box<ImageError>),
     /// A partition was chosen that cannot be had.
     #[error("{}: {choice}", path.display())]
     Partition {

@@ -9,6 +9,7 @@ mod archive;
 mod archive_bytes;
 mod archive_fault;
 mod assembly;
+mod changed;
 mod cloop;
 mod container;
 mod contents;
@@ -28,14 +29,17 @@ mod xattrs;
 use std::error::Error;
 use std::io::Read;
 use std::path::{Path, PathBuf};
+use std::sync::Arc;
 
-use hs_format::FileKind;
-use hs_image::ComparedDisk;
+use hs_format::{BaseRef, FileKind};
+use hs_image::{ComparedDisk, Image, LoadedChunk};
 use hs_store::Store;
 use hs_units::{BLOCK_BYTES, ByteRange, to_usize};
 
 use archive::{Archive, Unpacked};
 pub use archive_fault::ArchiveFault;
+use changed::ChangedDisk;
+pub use changed::DiskChanges;
 use cloop::CloopDisk;
 use container::Chosen;
 pub use container::{Blob, Blobs, ContainerFault, Known, Platform, ResolvedImage};
@@ -63,6 +67,8 @@ pub enum SourceKind {
     Archive,
     /// The layers of a container's image, made into an ext4 file system.
     Container,
+    /// The disk of an image, with what was written over it.
+    Image,
 }
 
 /// The most bytes that a packed archive may have when it is unpacked, where nothing else is said.
@@ -147,6 +153,7 @@ enum Disk {
     Tree(Box<TreeDisk>),
     Cloop(CloopDisk),
     Qcow2(Qcow2Disk),
+    Changed(Box<ChangedDisk>),
 }
 
 impl Disk {
@@ -156,6 +163,7 @@ impl Disk {
             Self::Tree(disk) => disk.bytes(),
             Self::Cloop(disk) => disk.bytes(),
             Self::Qcow2(disk) => disk.bytes(),
+            Self::Changed(disk) => disk.bytes(),
         }
     }
 
@@ -165,6 +173,7 @@ impl Disk {
             Self::Tree(disk) => disk.read_at(offset, buf),
             Self::Cloop(disk) => disk.read_at(offset, buf),
             Self::Qcow2(disk) => disk.read_at(offset, buf),
+            Self::Changed(disk) => disk.read_at(offset, buf),
         }
     }
 }
@@ -178,6 +187,8 @@ pub struct Source {
     /// The partition that is the whole of it.
     part: Option<ByteRange>,
     kept_bytes: u64,
+    /// Bytes of the disk as it is, where they are not whole blocks.
+    shown_bytes: Option<u64>,
 }
 
 impl Source {
@@ -319,10 +330,20 @@ impl Source {
         Self::of(Disk::Cloop(CloopDisk::open(file)?), SourceKind::Cloop)
     }
 
+    /// Opens the disk of an image with what was written over it.
+    ///
+    /// # Errors
+    /// When its first or last block cannot be read.
+    pub fn open_changed(image: Arc<Image>, changes: DiskChanges) -> Result<Self, SourceError> {
+        let disk = ChangedDisk::new(image, changes);
+        let shown_bytes = Some(disk.file_bytes()?);
+        Ok(Self { shown_bytes, ..Self::of(Disk::Changed(Box::new(disk)), SourceKind::Image)? })
+    }
+
     fn of(disk: Disk, kind: SourceKind) -> Result<Self, SourceError> {
         let mut start = vec![0; to_usize(disk.bytes().min(FileKind::NEEDED_BYTES as u64))];
         disk.read_at(0, &mut start)?;
-        Ok(Self { disk, kind, content: FileKind::of(&start), part: None, kept_bytes: 0 })
+        Ok(Self { disk, kind, content: FileKind::of(&start), part: None, kept_bytes: 0, shown_bytes: None })
     }
 
     /// Logical size in bytes, a multiple of [`hs_units::BLOCK_BYTES`]. The bytes by which a raw file is
@@ -340,7 +361,7 @@ impl Source {
             (Some(part), _) => part.len,
             (None, Disk::Raw(disk)) => disk.file_bytes(),
             (None, Disk::Qcow2(disk)) => disk.disk_bytes(),
-            (None, other) => other.bytes(),
+            (None, other) => self.shown_bytes.unwrap_or_else(|| other.bytes()),
         }
     }
 
@@ -349,8 +370,36 @@ impl Source {
     pub fn table_blocks(&self) -> u64 {
         match &self.disk {
             Disk::Tree(disk) => disk.table_blocks(),
+            Disk::Changed(disk) => disk.table_blocks(),
             Disk::Raw(_) | Disk::Cloop(_) | Disk::Qcow2(_) => 0,
         }
+    }
+
+    /// The disk that some of its chunks have blocks of: see [`Source::read_unit`].
+    pub(crate) fn base(&self) -> Option<BaseRef> {
+        match &self.disk {
+            Disk::Changed(disk) => disk.base(),
+            _ => None,
+        }
+    }
+
+    /// Whole windows of the disk, and the chunk of each, without raw bytes, where it is stored already: in
+    /// windows of the image that it comes from.
+    ///
+    /// # Errors
+    /// As [`Source::read_at`].
+    pub(crate) fn read_unit(
+        &self,
+        range: ByteRange,
+    ) -> Result<(Vec<u8>, Vec<Option<LoadedChunk>>), SourceError> {
+        let (mut raw, mut chunks) = (vec![0; to_usize(range.len)], Vec::new());
+        match &self.disk {
+            Disk::Changed(disk) => {
+                disk.read_windows(range.offset, &mut raw, &mut |chunk| chunks.push(chunk))?;
+            }
+            _ => self.read_at(range.offset, &mut raw)?,
+        }
+        Ok((raw, chunks))
     }
 
     /// Fills `buf` with the disk's bytes from `offset`.
@@ -376,6 +425,7 @@ impl Source {
             Disk::Tree(disk) => disk.data_ranges(),
             Disk::Cloop(disk) => vec![ByteRange::new(0, disk.bytes())],
             Disk::Qcow2(disk) => disk.data_ranges()?,
+            Disk::Changed(disk) => disk.data_ranges()?,
         };
         Ok(self.part.map_or_else(|| ranges.clone(), |part| part::cut(&ranges, part)))
     }
@@ -391,6 +441,8 @@ impl Source {
             Disk::Tree(disk) => disk.verify_unchanged(),
             // Blocks that changed no longer agree with their checksums.
             Disk::Cloop(_) => Ok(()),
+            // Each chunk has its digest, and the file of changes is locked.
+            Disk::Changed(_) => Ok(()),
             Disk::Qcow2(disk) => disk.verify_unchanged(),
         }
     }

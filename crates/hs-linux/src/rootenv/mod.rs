@@ -313,8 +313,7 @@ fn path_of(fd: &OwnedFd) -> PathBuf {
 }
 
 /// `mount(2)` of a file system without a device.
-/// Mounts an overlay over `lower`, which stays as it is: what is written goes to `upper`. Set-user-id programs
-/// and device nodes in it count, as far as the mount of `lower` lets them.
+/// Mounts an overlay over `lower`, which stays as it is: what is written goes to `upper`.
 ///
 /// # Errors
 /// Not root, no overlay driver, or a file system of `upper` that cannot be the upper one.

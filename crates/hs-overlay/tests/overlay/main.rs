@@ -5,4 +5,5 @@ mod faults;
 mod hostile;
 mod model;
 mod power_cuts;
+mod week;
 mod world;

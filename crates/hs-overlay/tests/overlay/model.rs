@@ -30,7 +30,8 @@ fn run(seed: u64) {
                 model[range].fill(ZERO);
             }
             24..30 => world.flush(),
-            30..36 => drop(world.step()),
+            30..34 => drop(world.step()),
+            34..36 => world.shrink(),
             36 => {
                 world.close();
                 world = World::open(world.device, limits(&mut prng)).expect("its own file");

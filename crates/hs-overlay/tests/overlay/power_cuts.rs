@@ -45,7 +45,8 @@ fn live(world: &mut World, known: &mut Known, version: &mut Version, prng: &mut 
         let start = prng.below(BLOCKS);
         let most = if small { 3 } else { 200 };
         let len = 1 + prng.below((BLOCKS - start).min(most));
-        match prng.below(12) {
+        let what = prng.below(13);
+        match what {
             0..5 => {
                 world.write(start, &vec![*version; len as usize]);
                 known.written(start, len, *version);
@@ -54,10 +55,14 @@ fn live(world: &mut World, known: &mut Known, version: &mut Version, prng: &mut 
                 world.zero(start, len, prng.below(2) == 0);
                 known.written(start, len, ZERO);
             }
-            6..8 => {
+            6..9 => {
                 let mut lengths = known.lengths();
                 lengths.iter_mut().zip(&offsets).for_each(|(length, offset)| *length += offset);
                 flushes.push((world.overlay.handle_flush(), lengths));
+                if what == 8 {
+                    while world.step() {}
+                    world.shrink();
+                }
             }
             _ => {
                 for _ in 0..=prng.below(8) {
@@ -75,7 +80,7 @@ fn live(world: &mut World, known: &mut Known, version: &mut Version, prng: &mut 
     }
 }
 
-fn run(seed: u64) -> u64 {
+fn run(seed: u64) -> (u64, u64) {
     let mut prng = Prng::new(seed);
     let limits = Limits {
         write_back_bytes: (1 + prng.below(300)) << 12,
@@ -84,9 +89,10 @@ fn run(seed: u64) -> u64 {
     };
     let mut world = World::create(limits);
     let mut known = Known(vec![vec![0]; BLOCKS as usize]);
-    let mut version = 0;
+    let (mut version, mut moved) = (0, 0);
     for cut in 0..CUTS_OF_FILE {
         live(&mut world, &mut known, &mut version, &mut prng);
+        moved += world.moved;
         let device = world.device.cut(&mut prng);
         world = World::open(device, limits)
             .unwrap_or_else(|error| panic!("seed {seed}, cut {cut}: the file cannot be opened: {error}"));
@@ -99,11 +105,11 @@ fn run(seed: u64) -> u64 {
             known.0[block] = vec![found];
         }
     }
-    CUTS_OF_FILE
+    (CUTS_OF_FILE, moved)
 }
 
 #[allow(clippy::disallowed_methods, reason = "how many cuts is a setting of the test")]
-fn number(name: &str) -> Option<u64> {
+pub(crate) fn number(name: &str) -> Option<u64> {
     std::env::var(name).ok().and_then(|value| value.parse().ok())
 }
 
@@ -111,9 +117,11 @@ fn number(name: &str) -> Option<u64> {
 fn what_was_flushed_survives_power_cuts() {
     let cuts = number("HEADSTART_POWER_CUTS").unwrap_or(DEFAULT_CUTS);
     let mut seed = number("HEADSTART_POWER_CUTS_FROM").unwrap_or(1);
-    let mut done = 0;
+    let (mut done, mut moved) = (0, 0);
     while done < cuts {
-        done += run(seed);
+        let run = run(seed);
+        (done, moved) = (done + run.0, moved + run.1);
         seed += 1;
     }
+    assert!(moved > 0, "no segment was ever moved");
 }

@@ -36,19 +36,22 @@ pub(crate) struct World {
     /// The steps of the job that is under way.
     steps: std::collections::VecDeque<Step>,
     has_job: bool,
+    /// Segments that were moved.
+    pub(crate) moved: u64,
 }
 
 impl World {
     pub(crate) fn create(limits: Limits) -> Self {
         let (overlay, job) = Overlay::create(identity(), limits);
-        let mut world = Self { device: Device::default(), overlay, steps: job.steps.into(), has_job: false };
+        let mut world =
+            Self { device: Device::default(), overlay, steps: job.steps.into(), has_job: false, moved: 0 };
         while world.step() {}
         world
     }
 
     pub(crate) fn open(device: Device, limits: Limits) -> Result<Self, OverlayError> {
         let overlay = open(&device, limits)?;
-        Ok(Self { device, overlay, steps: Default::default(), has_job: false })
+        Ok(Self { device, overlay, steps: Default::default(), has_job: false, moved: 0 })
     }
 
     /// Writes versions of blocks, from `start` on; takes space and ends jobs where that is needed.
@@ -124,6 +127,26 @@ impl World {
         self.steps.clear();
         self.has_job = false;
         self.overlay.handle_failed(failed)
+    }
+
+    /// What a disk does that has nothing else to do: begins to move what is needed of sparse segments.
+    pub(crate) fn shrink(&mut self) {
+        while !self.has_job
+            && self.steps.is_empty()
+            && let Some(segments) = self.overlay.sparse(true)
+        {
+            for range in &segments {
+                let bytes = self.device.read(range.offset, range.len);
+                while let Err(refusal) = self.overlay.handle_segment(*range, &bytes) {
+                    self.make_room(refusal, 256);
+                }
+                self.moved += 1;
+            }
+            if !segments.is_empty() {
+                return;
+            }
+            while self.step() {}
+        }
     }
 
     pub(crate) fn flush(&mut self) {

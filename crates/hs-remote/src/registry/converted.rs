@@ -1,7 +1,7 @@
 //! Images that were made of a container's image, and refer to it.
 //!
-//! Whoever may write to the repository may attach such an image: the digest of the container's image, or its
-//! signature, says nothing of it.
+//! Write access to the repository is enough to attach such an image: the digest of the container's image, or
+//! its signature, says nothing of it.
 
 use std::cmp::Reverse;
 
@@ -142,8 +142,8 @@ struct Layer {
     media_type: String,
 }
 
-/// The image of headstart's that this manifest means: itself, or what was made of the container's image that it
-/// is, of a list the one for this machine. Whether it is itself.
+/// The image of headstart's that this manifest means: itself, or what was made of the container's image that
+/// it is, of a list the one for this machine. Whether it is itself.
 pub(super) fn meant(access: &Access, manifest: &[u8]) -> Result<(Described, bool), HttpError> {
     let Ok(document) = serde_json::from_slice::<Document>(manifest) else {
         return Ok((Manifest::describe(manifest)?, true));

@@ -90,7 +90,7 @@ fn send(
     blob: Sha256,
     size: u64,
 ) -> Result<u64, HttpError> {
-    let mut send_all = |upload: &mut Upload| {
+    let send_all = |upload: &mut Upload| {
         if size == 0 {
             return Ok(());
         }

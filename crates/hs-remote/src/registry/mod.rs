@@ -9,8 +9,8 @@
 //!   [`NAME_ANNOTATION`] has the image's own name.
 //! - A blob is read by ranges from the registry, or from the place that it redirects to. An expired token
 //!   is replaced when it is refused.
-//! - A manifest may refer to another one, its subject: [`attach()`] sends such, [`Repository::referrers`] finds
-//!   them, by the registry's own list or by the tag that stands for it.
+//! - A manifest may refer to another one, its subject: [`attach()`] sends such, [`Repository::referrers`]
+//!   finds them, by the registry's own list or by the tag that stands for it.
 //! - [`push()`] sends what the registry does not have: the blob in pieces, from where it was after a cut
 //!   connection, then the manifest.
 //!

@@ -1,10 +1,10 @@
-//! Manifests that refer to another one, their subject: distribution specification 1.1, "Listing Referrers" and
-//! "Referrers Tag Schema".
+//! Manifests that refer to another one, their subject: distribution specification 1.1, "Listing Referrers"
+//! and "Referrers Tag Schema".
 //!
-//! A registry that does not list referrers has a tag in place of the list, `sha256-<digits>`, whose index each
-//! writer reads, extends and writes. No registry has to notice that two do so at once. So each manifest has a
-//! tag of its own first, and a writer goes on until the index has all that are tagged so: the last one to write
-//! sees the others' tags, and none is lost.
+//! A registry that does not list referrers has a tag in place of the list, `sha256-<digits>`, whose index
+//! each writer reads, extends and writes. No registry has to notice that two do so at once. So each manifest
+//! has a tag of its own first, and a writer goes on until the index has all that are tagged so: the last one
+//! to write sees the others' tags, and none is lost.
 
 use reqwest::Method;
 use reqwest::header::{ACCEPT, LINK};

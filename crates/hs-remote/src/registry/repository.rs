@@ -90,8 +90,8 @@ impl Repository {
         Ok(found.map(|found| found.manifest))
     }
 
-    /// A small file that refers to `subject`, with what its manifest says of it; `None` where that says that it
-    /// is something else. Its digest is right.
+    /// A small file that refers to `subject`, with what its manifest says of it; `None` where that says that
+    /// it is something else. Its digest is right.
     ///
     /// # Errors
     /// When the registry does not have it, or it has more than 4 MiB.

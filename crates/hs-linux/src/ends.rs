@@ -1,4 +1,4 @@
-//! The signals that end a server, waited for like any other event.
+//! The signals that end a process, waited for like any other event.
 
 use std::fs::File;
 use std::os::fd::{AsFd, BorrowedFd, FromRawFd, OwnedFd};
@@ -15,11 +15,17 @@ pub struct Ends(OwnedFd);
 
 impl Ends {
     /// Blocks them in this thread and every thread that it starts: call it before there are any.
+    ///
+    /// # Errors
+    /// The kernel's.
     pub fn block() -> std::io::Result<Self> {
         Self::block_these(&[libc::SIGINT, libc::SIGTERM, libc::SIGHUP])
     }
 
     /// The same for other signals.
+    ///
+    /// # Errors
+    /// The kernel's.
     pub fn block_these(signals: &[libc::c_int]) -> std::io::Result<Self> {
         // SAFETY: a signal set is plain data, initialised by sigemptyset before it is used.
         let mut set: libc::sigset_t = unsafe { std::mem::zeroed() };

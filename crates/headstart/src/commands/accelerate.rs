@@ -1,0 +1,251 @@
+//! `headstart accelerate`
+
+use std::path::{Path, PathBuf};
+use std::process::{Command, Stdio};
+use std::sync::Arc;
+use std::time::Duration;
+
+use anyhow::{Context, bail};
+use hs_accelerate::{Ending, EndingStep, PageList};
+use hs_early::{KeptList, LastBoot, Recording, Root, Switch, Warming};
+use hs_output::show;
+use hs_units::{BLOCK_BYTES, ByteSize};
+use serde::Serialize;
+
+use crate::cli::accelerate::{Accelerate, AccelerateAction};
+
+const UNIT: &str = "headstart-accelerate.service";
+
+/// What is known of a file system's starts.
+#[derive(Serialize)]
+struct Status {
+    on: bool,
+    running: bool,
+    root: PathBuf,
+    file_system: String,
+    list: PathBuf,
+    /// Starts that were recorded.
+    starts: u32,
+    files: usize,
+    pages: u64,
+    bytes: u64,
+    /// Pieces of the disk in which the pages lie.
+    pieces: u64,
+    scattered: bool,
+    /// Why the list cannot be used.
+    problem: Option<String>,
+    last_boot: Option<LastBoot>,
+    on_battery: Option<bool>,
+}
+
+/// Does what was asked for; gives the exit code.
+pub(crate) fn run(args: &Accelerate, quiet: bool) -> anyhow::Result<i32> {
+    match &args.action {
+        AccelerateAction::On { no_initramfs } => on(*no_initramfs, quiet)?,
+        AccelerateAction::Off => off(quiet)?,
+        AccelerateAction::Status { root, list } => status(root, list.as_deref(), args.json)?,
+        AccelerateAction::Record { root, list, command } => {
+            return record(root, list.as_deref(), command, args.json, quiet);
+        }
+        AccelerateAction::Now(flags) => return super::relocate::run(flags, args.json, quiet),
+        AccelerateAction::Warm { root, list } => warm(root, list.as_deref(), args.json, quiet)?,
+    }
+    Ok(0)
+}
+
+fn on(no_initramfs: bool, quiet: bool) -> anyhow::Result<()> {
+    let root = Root::open(Path::new("/"))?;
+    // Says now what would keep boots from being recorded.
+    drop(Recording::start(&root)?);
+    Switch::of(&root.path).on()?;
+    tool("systemctl", &["enable", UNIT]).context("enable the service (is headstart installed?)")?;
+    let makers: [(&str, &[&str]); 2] = [("update-initramfs", &["-u"]), ("dracut", &["--force"])];
+    let made = makers.iter().filter(|_| !no_initramfs).find(|(maker, _)| is_installed(maker));
+    if let Some((maker, arguments)) = made {
+        if !quiet {
+            show::line(format_args!("making the initramfs anew: {maker} {}", arguments.join(" ")));
+        }
+        tool(maker, arguments).context("make the initramfs anew; or leave it out with --no-initramfs")?;
+    }
+    if !quiet {
+        show::line("on: the next boot is recorded, those after it are read ahead");
+    }
+    Ok(())
+}
+
+fn off(quiet: bool) -> anyhow::Result<()> {
+    let switch = Switch::of(Path::new("/"));
+    switch.off()?;
+    if is_installed("systemctl") {
+        // It is not there where headstart was removed.
+        let _ = tool("systemctl", &["disable", UNIT]);
+    }
+    if !quiet {
+        show::line("off: nothing is recorded or read ahead, and what was recorded is removed");
+    }
+    Ok(())
+}
+
+fn is_installed(program: &str) -> bool {
+    let path = std::env::var_os("PATH").unwrap_or_default();
+    let is_there = |folder: PathBuf| folder.join(program).is_file();
+    std::env::split_paths(&path).chain(["/usr/sbin".into(), "/sbin".into()]).any(is_there)
+}
+
+fn tool(program: &str, arguments: &[&str]) -> anyhow::Result<()> {
+    let output = Command::new(program).args(arguments).stdin(Stdio::null()).output();
+    let output = output.with_context(|| format!("run {program}"))?;
+    if !output.status.success() {
+        let said = String::from_utf8_lossy(&output.stderr);
+        bail!("{program} {} failed: {}", arguments.join(" "), said.trim());
+    }
+    Ok(())
+}
+
+pub(super) fn list_of(root: &Root, named: Option<&Path>) -> KeptList {
+    named.map_or_else(|| KeptList::of(root), |path| KeptList { path: path.to_owned() })
+}
+
+fn status(path: &Path, named: Option<&Path>, json: bool) -> anyhow::Result<()> {
+    let root = Root::open(path)?;
+    let kept = list_of(&root, named);
+    let (list, problem) = match kept.read(&root) {
+        Ok(list) => (list, None),
+        Err(error) => (None, Some(error.to_string())),
+    };
+    let switch = Switch::of(&root.path);
+    let list = list.unwrap_or_else(|| PageList::empty(root.identity));
+    let scatter = list.scatter();
+    let status = Status {
+        on: switch.is_on(),
+        running: hs_early::is_running(),
+        file_system: root.name(),
+        root: root.path.clone(),
+        list: kept.path,
+        starts: list.starts,
+        files: list.files.len(),
+        pages: list.pages(),
+        bytes: list.pages() * BLOCK_BYTES,
+        pieces: scatter.pieces,
+        scattered: scatter.is_scattered(),
+        problem,
+        last_boot: LastBoot::read(&switch),
+        on_battery: hs_early::is_on_battery(),
+    };
+    if json {
+        return show::json(&status);
+    }
+    say(&status);
+    Ok(())
+}
+
+fn say(status: &Status) {
+    let switch = if status.on { "on" } else { "off" };
+    let now = if status.running { ", recording just now" } else { "" };
+    show::line(format_args!("accelerate: {switch}{now}; {} ({})", status.root.display(), status.file_system));
+    if let Some(problem) = &status.problem {
+        show::line(format_args!("list: {problem}"));
+    } else if status.starts == 0 {
+        show::line("list: nothing is recorded yet");
+    } else {
+        let lies = if status.scattered { "scattered" } else { "together" };
+        show::line(format_args!(
+            "list: {} of {} files, from {} starts; it lies {lies}, in {} pieces",
+            ByteSize(status.bytes),
+            status.files,
+            status.starts,
+            status.pieces
+        ));
+    }
+    if let Some(last) = &status.last_boot {
+        if let Some(asked) = &last.asked {
+            let stopped =
+                asked.stopped.as_ref().map(|why| format!("; ended early: {why}")).unwrap_or_default();
+            show::line(format_args!(
+                "last boot: {} in {:.1} s, from a device with {}{stopped}",
+                ByteSize(asked.pages * BLOCK_BYTES),
+                asked.seconds,
+                asked.device
+            ));
+        }
+        if let Some(problem) = &last.problem {
+            show::line(format_args!("last boot: {problem}"));
+        }
+    }
+    if status.on_battery == Some(true) {
+        show::line("power: battery");
+    }
+}
+
+fn record(
+    path: &Path,
+    named: Option<&Path>,
+    command: &[std::ffi::OsString],
+    json: bool,
+    quiet: bool,
+) -> anyhow::Result<i32> {
+    let root = Root::open(path)?;
+    let kept = list_of(&root, named);
+    let mut list = kept.read(&root)?.unwrap_or_else(|| PageList::empty(root.identity));
+    let recording = Recording::start(&root)?;
+    let mut child = Command::new(&command[0])
+        .args(&command[1..])
+        .spawn()
+        .map_err(|source| hs_linux::LinuxError::Command { command: command[0].clone(), source })?;
+    let mut watch = hs_early::Watch::start(&recording);
+    let mut ending = Ending::default();
+    let status = loop {
+        if let Some(status) = hs_early::wait_for(&mut child, Duration::from_secs(1))? {
+            break Some(status);
+        }
+        // No login is waited for.
+        if ending.second(watch.second(&recording, true)) == EndingStep::End {
+            break None;
+        }
+    };
+    recording.merge_into(&root, &mut list)?;
+    drop(recording);
+    kept.write(&list)?;
+    if json {
+        self::status(path, named, true)?;
+    } else if !quiet {
+        show::line(format_args!(
+            "recorded: {} of {} files in {}",
+            ByteSize(list.pages() * BLOCK_BYTES),
+            list.files.len(),
+            kept.path.display()
+        ));
+    }
+    let status = match status {
+        Some(status) => status,
+        None => child.wait().context("wait for the command")?,
+    };
+    Ok(status.code().unwrap_or(1))
+}
+
+fn warm(path: &Path, named: Option<&Path>, json: bool, quiet: bool) -> anyhow::Result<()> {
+    let root = Arc::new(Root::open(path)?);
+    let kept = list_of(&root, named);
+    let Some(list) = kept.read(&root)? else {
+        bail!("{} is not there: record a start first (headstart accelerate record)", kept.path.display());
+    };
+    let warmed = Warming::new(root, Arc::new(list)).run(None);
+    if json {
+        return show::json(&warmed);
+    }
+    if !quiet {
+        let missing = match warmed.missing_files {
+            0 => String::new(),
+            count => format!("; {count} files are not there any more"),
+        };
+        let stopped = warmed.stopped.as_ref().map(|why| format!("; ended early: {why}")).unwrap_or_default();
+        show::line(format_args!(
+            "{} in {} requests, {:.2} s, from a device with {}{missing}{stopped}",
+            ByteSize(warmed.pages * BLOCK_BYTES),
+            warmed.requests,
+            warmed.seconds,
+            warmed.device
+        ));
+    }
+    Ok(())
+}

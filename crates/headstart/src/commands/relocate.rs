@@ -1,0 +1,105 @@
+//! `headstart accelerate now`
+
+use std::ops::ControlFlow;
+use std::path::Path;
+
+use anyhow::bail;
+use hs_early::Root;
+use hs_linux::ends::Ends;
+use hs_output::printable::Printable;
+use hs_output::show::{self, Bar};
+use hs_relocate::{FileRun, LeftBecause, Options, Outcome, Report, recorded_runs};
+use hs_start::open::read_profile;
+use hs_units::ByteSize;
+
+use super::accelerate::list_of;
+use crate::cli::relocate::Relocate;
+
+/// Lays the blocks of a recorded start one behind the other; gives the exit code.
+pub(crate) fn run(args: &Relocate, json: bool, quiet: bool) -> anyhow::Result<i32> {
+    let wanted = match &args.profile {
+        Some(profile) => of_profile(profile)?,
+        None => of_list(args)?,
+    };
+    let signals = Ends::block()?;
+    let bar = Bar::new(quiet || json);
+    let options = Options { force: args.force, dry_run: args.dry_run };
+    let report = hs_relocate::relocate(&args.root, &wanted, options, &mut |progress| {
+        bar.update("laying anew", progress.moved_bytes, progress.total_bytes);
+        if signals.take().is_some() { ControlFlow::Break(()) } else { ControlFlow::Continue(()) }
+    })?;
+    drop(bar);
+    if json {
+        show::json(&report)?;
+    } else if !quiet {
+        say(&report);
+    }
+    Ok(i32::from(report.outcome == Outcome::Stopped))
+}
+
+fn of_profile(path: &Path) -> anyhow::Result<Vec<FileRun>> {
+    let profile = read_profile(path)?;
+    if profile.files.is_empty() {
+        bail!(
+            "{} names no files: record it with another version of headstart (headstart profile)",
+            path.display()
+        );
+    }
+    Ok(recorded_runs(&profile))
+}
+
+fn of_list(args: &Relocate) -> anyhow::Result<Vec<FileRun>> {
+    let root = Root::open(&args.root)?;
+    let kept = list_of(&root, args.list.as_deref());
+    let Some(list) = kept.read(&root)? else {
+        bail!("{} is not there: record a start first (headstart accelerate record)", kept.path.display());
+    };
+    Ok(list.file_runs())
+}
+
+fn say(report: &Report) {
+    let (before, after) = (report.before.seeks, report.after.seeks);
+    let bytes = ByteSize(report.before.bytes);
+    let moved = format!("{} of {} files moved", ByteSize(report.moved_bytes), report.moved_files);
+    show::line(match report.outcome {
+        Outcome::Moved => format!("{moved}: the start reads {bytes} with {after} seeks instead of {before}"),
+        Outcome::InOrder => format!("nothing to do: the start reads {bytes} with {before} seeks"),
+        Outcome::WouldPay => {
+            format!("a new layout pays: the start reads {bytes} with {before} seeks, and could with {after}")
+        }
+        Outcome::NoPlace => format!(
+            "nothing was done: the free space is in pieces so small that nothing is gained; the start reads {bytes} \
+             with {before} seeks"
+        ),
+        Outcome::Stopped => {
+            format!(
+                "stopped, {moved}: the start reads {bytes} with {after} seeks instead of {before}; go on with the \
+                     same command"
+            )
+        }
+    });
+    for (because, left) in &report.left {
+        let mut named: Vec<_> = left.named.iter().map(|path| Printable(path).to_string()).collect();
+        if left.files > named.len() as u64 {
+            named.push("…".to_owned());
+        }
+        show::line(format_args!("  stays: {} {}: {}", left.files, reason(*because), named.join(", ")));
+    }
+}
+
+/// What is said of files that stay where they are.
+fn reason(because: LeftBecause) -> &'static str {
+    match because {
+        LeftBecause::Missing => "not found in this file system",
+        LeftBecause::Changed => "replaced since the recording",
+        LeftBecause::NotAFile => "no regular file",
+        LeftBecause::Running => "running programs or swap space",
+        LeftBecause::Immutable => "immutable, append-only or sealed",
+        LeftBecause::Encrypted => "encrypted",
+        LeftBecause::InInode => "so small that the inode holds it",
+        LeftBecause::Empty => "without data in the recorded pages",
+        LeftBecause::WouldFragment => "large, and would be in too many fragments",
+        LeftBecause::NoRoom => "larger than the pieces of free space",
+        LeftBecause::Refused => "refused by the kernel",
+    }
+}

@@ -1,0 +1,211 @@
+//! Starts of systems that are installed already: recorded, and read ahead.
+
+use std::fs;
+use std::os::unix::fs::{MetadataExt, PermissionsExt, chown};
+use std::path::Path;
+use std::process::Command;
+
+use crate::scene::{Ran, Scene, has_tools, run, tool};
+
+/// A start: it reads the beginnings of many files, in an order that is not the one on the disk.
+const START: &str = "for n in 7 31 3 19 36 11 28 2 23 15 39 5; do head -c 20000 \"$0/a/$n\"; done >/dev/null";
+/// The same UUID for each file system, where a test wants that.
+const UUID: &str = "6f2828d1-717e-4eb1-b35f-1d9eebe1dac8";
+
+/// Makes a file system of 40 files in the file `disk`, with this seed for their contents.
+fn disk(scene: &Scene, kind: &str, name: &str, uuid: &str) {
+    let file = scene.arg(name);
+    fs::File::create(&file).and_then(|disk| disk.set_len(400 << 20)).expect("a file");
+    match kind {
+        "xfs" => tool("mkfs.xfs", &["-q", "-m", &format!("uuid={uuid}"), &file]),
+        "btrfs" => tool("mkfs.btrfs", &["-q", "-U", uuid, &file]),
+        _ => tool("mkfs.ext4", &["-q", "-U", uuid, "-E", "lazy_itable_init=0", &file]),
+    };
+    let mounted = Mounted::new(scene, name);
+    let folder = mounted.path.join("a");
+    fs::create_dir(&folder).expect("made");
+    for number in 0..40 {
+        fs::write(folder.join(number.to_string()), hs_testing::noise(200_000, number)).expect("written");
+    }
+}
+
+/// A mounted disk; nothing of its files is in the page cache.
+struct Mounted {
+    path: std::path::PathBuf,
+    device: String,
+}
+
+impl Mounted {
+    fn new(scene: &Scene, name: &str) -> Self {
+        let path = scene.path(&format!("{name}.mnt"));
+        fs::create_dir_all(&path).expect("a folder");
+        let target = path.display().to_string();
+        tool("mount", &["-o", "loop,noatime", &scene.arg(name), &target]);
+        let device = tool("findmnt", &["-n", "-o", "SOURCE", &target]).stdout.trim().to_owned();
+        let mounted = Self { path, device: device.trim_start_matches("/dev/").to_owned() };
+        mounted.forget();
+        mounted
+    }
+
+    /// Takes everything out of the page cache. Unmounting is not enough: while another process has a mount
+    /// namespace of its own, as those of other tests do, the file system lives on in it.
+    fn forget(&self) {
+        rustix::fs::sync();
+        for file in fs::read_dir(self.path.join("a")).into_iter().flatten().flatten() {
+            let file = fs::File::open(file.path()).expect("open");
+            rustix::fs::fadvise(&file, 0, None, rustix::fs::Advice::DontNeed).expect("dropped");
+        }
+        tool("blockdev", &["--flushbufs", &format!("/dev/{}", self.device)]);
+    }
+
+    fn arg(&self) -> &str {
+        self.path.to_str().expect("UTF-8")
+    }
+
+    /// Requests and pages that the device was asked for so far.
+    fn read(&self) -> (u64, u64) {
+        let text = fs::read_to_string(format!("/sys/block/{}/stat", self.device)).expect("statistics");
+        let numbers: Vec<u64> = text.split_whitespace().map(|number| number.parse().expect("one")).collect();
+        (numbers[0], numbers[2] / 8)
+    }
+
+    /// What the start reads from the device.
+    fn start(&self) -> (u64, u64) {
+        let before = self.read();
+        let status = Command::new("sh").args(["-c", START, self.arg()]).status().expect("sh starts");
+        assert!(status.success());
+        let after = self.read();
+        (after.0 - before.0, after.1 - before.1)
+    }
+
+    fn accelerate(&self, action: &str, list: &str, more: &[&str]) -> Ran {
+        run([&["accelerate", action, "--root", self.arg(), "--list", list][..], more].concat())
+    }
+
+    fn record(&self, list: &str) -> Ran {
+        self.accelerate("record", list, &["--", "sh", "-c", START, self.arg()])
+    }
+}
+
+impl Drop for Mounted {
+    fn drop(&mut self) {
+        let _ = Command::new("umount").arg(&self.path).status();
+    }
+}
+
+/// Whether this machine shows which pages come.
+fn records(ran: &Ran) -> bool {
+    if ran.code != Some(0) && ran.stderr.contains("is not seen") {
+        hs_testing::skip(ran.stderr.trim());
+        return false;
+    }
+    assert_eq!(ran.code, Some(0), "{ran:?}");
+    true
+}
+
+#[test]
+fn a_start_is_recorded_and_finds_its_pages() {
+    if !has_tools(&["mkfs.ext4", "mkfs.xfs", "mkfs.btrfs", "findmnt"]) {
+        return;
+    }
+    let scene = Scene::new();
+    for kind in ["ext4", "xfs", "btrfs"] {
+        disk(&scene, kind, kind, UUID);
+        let list = scene.arg(&format!("{kind}.pages"));
+        if !records(&Mounted::new(&scene, kind).record(&list)) {
+            return;
+        }
+        let cold = Mounted::new(&scene, kind).start();
+
+        let mounted = Mounted::new(&scene, kind);
+        let before = mounted.read();
+        let warmed = mounted.accelerate("warm", &list, &["--json"]).ok().json();
+        let pages = warmed["pages"].as_u64().expect("a number");
+        assert!(pages >= 12 * 5 && warmed["missing_files"] == 0, "{kind}: {warmed}");
+        assert!(warmed["stopped"].is_null(), "{kind}: {warmed}");
+        // 12 beginnings of 20,000 bytes, and not what the kernel guesses.
+        let asked = mounted.read().1 - before.1;
+        assert!(asked < pages + 40, "{kind}: {asked} pages were read for {pages}");
+        let after = mounted.start();
+        assert!(after.0 * 5 <= cold.0, "{kind}: {after:?} requests and pages after warming, {cold:?} before");
+
+        let status = mounted.accelerate("status", &list, &["--json"]).ok().json();
+        assert_eq!((&status["starts"], &status["on"]), (&1.into(), &false.into()), "{status}");
+        assert!(status["files"].as_u64() >= Some(12), "{status}");
+        assert!(status["file_system"].as_str().is_some_and(|name| name.starts_with(UUID)), "{status}");
+        drop(mounted);
+    }
+    scene.wait_until_clean();
+}
+
+#[test]
+fn what_is_not_used_any_more_is_let_go() {
+    if !has_tools(&["mkfs.ext4", "findmnt"]) {
+        return;
+    }
+    let scene = Scene::new();
+    disk(&scene, "ext4", "disk", UUID);
+    let list = scene.arg("list");
+    let record = |numbers: &str| {
+        let mounted = Mounted::new(&scene, "disk");
+        let start = format!("cd \"$0/a\" && cat {numbers} >/dev/null");
+        let ran = mounted.accelerate("record", &list, &["--", "sh", "-c", &start, mounted.arg()]);
+        records(&ran).then(|| mounted.accelerate("status", &list, &["--json"]).ok().json()["files"].clone())
+    };
+    let Some(files) = record("1 2 3") else { return };
+    assert_eq!(files, 3);
+    assert_eq!(record("3 4"), Some(4.into()));
+    assert_eq!(record("3 4"), Some(4.into()));
+    assert_eq!(record("3 4"), Some(2.into()));
+    scene.wait_until_clean();
+}
+
+#[test]
+fn lists_of_others_and_damaged_ones_are_refused() {
+    if !has_tools(&["mkfs.ext4", "findmnt"]) {
+        return;
+    }
+    let scene = Scene::new();
+    disk(&scene, "ext4", "disk", UUID);
+    let list = scene.arg("list");
+    let mounted = Mounted::new(&scene, "disk");
+    if !records(&mounted.accelerate("record", &list, &["--", "sh", "-c", "cat \"$0\"/a/*", mounted.arg()])) {
+        return;
+    }
+    let refused = |words: &str| mounted.accelerate("warm", &list, &[]).fails(1, &[words]);
+    assert_eq!(fs::metadata(&list).expect("a list").mode() & 0o777, 0o600);
+    fs::set_permissions(&list, fs::Permissions::from_mode(0o666)).expect("changed");
+    refused("others than root may write");
+    fs::set_permissions(&list, fs::Permissions::from_mode(0o600)).expect("changed");
+    chown(&list, Some(65534), None).expect("changed");
+    refused("belongs to another user");
+    chown(&list, Some(0), None).expect("changed");
+    let whole = fs::read(&list).expect("read");
+    fs::write(&list, &whole[..whole.len() / 2]).expect("written");
+    refused("cut or damaged");
+    fs::write(&list, &whole).expect("written");
+    mounted.accelerate("warm", &scene.arg("none"), &[]).fails(1, &["record a start first"]);
+    let folder = Path::new(&scene.arg("disk.mnt")).join("a").display().to_string();
+    run(["accelerate", "status", "--root", &folder]).fails(1, &["not a mount point"]);
+    run(["accelerate", "status", "--root", "/proc"]).fails(1, &["only ext4, XFS and btrfs"]);
+    drop(mounted);
+
+    // A disk with the same UUID and other files: those of the list are not there, and it ends soon.
+    disk(&scene, "ext4", "copy", UUID);
+    let copy = Mounted::new(&scene, "copy");
+    fs::remove_dir_all(copy.path.join("a")).expect("removed");
+    fs::create_dir(copy.path.join("a")).expect("made");
+    for number in 0..40 {
+        fs::write(copy.path.join("a").join(number.to_string()), [1; 9000]).expect("written");
+    }
+    drop(copy);
+    let copy = Mounted::new(&scene, "copy");
+    let warmed = copy.accelerate("warm", &list, &["--json"]).ok().json();
+    assert!(warmed["stopped"].as_str().is_some_and(|why| why.contains("not there any more")), "{warmed}");
+    drop(copy);
+    disk(&scene, "ext4", "other", "11111111-2222-3333-4444-555555555555");
+    let other = Mounted::new(&scene, "other");
+    other.accelerate("warm", &list, &[]).fails(1, &["another file system"]);
+    drop(other);
+    scene.wait_until_clean();
+}

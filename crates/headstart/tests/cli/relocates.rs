@@ -1,0 +1,173 @@
+//! Layouts of recorded starts on mounted file systems, by the program; power cuts in their middle.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::fs::{self, File};
+use std::path::Path;
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering::Relaxed};
+
+use hs_testing::noise;
+use hs_units::Prng;
+use rustix::process::Signal;
+
+use crate::mounts::umount;
+use crate::scene::{Running, START, Scene, has_tools, machine_has, run, tool, wait_until};
+
+/// So many times the power is cut; or as often as this variable says.
+const CUTS: u64 = 20;
+const CUTS_VARIABLE: &str = "POWER_CUTS";
+const FILES: u64 = 120;
+
+fn machine() -> bool {
+    machine_has(&[START, &["/dev/loop-control"]].concat())
+        && has_tools(&["mkfs.ext4", "e2fsck", "mount", "sync"])
+}
+
+/// Makes `disk.raw`, an ext4 with busybox and files that lie scattered, its image, and the profile of a program
+/// that reads them in another order.
+fn recorded(scene: &Scene) {
+    let (raw, root) = (scene.arg("disk.raw"), scene.folder("root"));
+    File::create(&raw).and_then(|file| file.set_len(64 << 20)).expect("a disk");
+    // Profiles know blocks of 4096 bytes.
+    tool("mkfs.ext4", &["-q", "-F", "-b", "4096", &raw]);
+    tool("mount", &["-o", "loop", &raw, &root]);
+    let root = Path::new(&root);
+    for name in ["bin", "dev", "proc", "sys", "tmp", "etc", "files", "between"] {
+        fs::create_dir(root.join(name)).expect("a folder");
+    }
+    fs::copy("/bin/busybox", root.join("bin/busybox")).expect("busybox");
+    let mut prng = Prng::new(50);
+    for number in 0..FILES {
+        let bytes = |most| 1 + Prng::new(number).below(most) as usize;
+        fs::write(root.join(format!("files/{number}")), noise(bytes(60_000), number)).expect("written");
+        fs::write(root.join(format!("between/{number}")), noise(bytes(40_000), 1)).expect("written");
+    }
+    tool("sync", &["-f", &root.display().to_string()]);
+    fs::remove_dir_all(root.join("between")).expect("deleted");
+    umount(&root.display().to_string());
+    let mut order: Vec<u64> = (0..FILES).collect();
+    (1..order.len()).rev().for_each(|at| order.swap(at, prng.below(at as u64 + 1) as usize));
+    let names: Vec<_> = order.iter().map(|number| format!("/files/{number} ")).collect();
+    let (image, profile) = (scene.arg("disk.hsi"), scene.arg("start.hsp"));
+    run(["build", &raw, "-o", &image, "--codec", "zstd:1"]).ok();
+    let script = format!("/bin/busybox cat {}>/dev/null", names.concat());
+    run(["-q", "profile", &image, "-o", &profile, "--", "/bin/busybox", "sh", "-c", &script]).ok();
+}
+
+fn relocate(scene: &Scene, words: &[&str]) -> crate::scene::Ran {
+    let (root, profile) = (scene.arg("root"), scene.arg("start.hsp"));
+    run(["accelerate", "now", "--root", &root, "-p", &profile].iter().chain(words))
+}
+
+/// What is read from the files below a folder.
+fn contents(root: &Path) -> BTreeMap<u64, Vec<u8>> {
+    let read = |number| (number, fs::read(root.join(format!("files/{number}"))).unwrap_or_default());
+    (0..FILES).map(read).collect()
+}
+
+#[test]
+fn a_recorded_start_is_laid_anew_while_it_is_mounted() {
+    if !machine() {
+        return;
+    }
+    let scene = Scene::new();
+    recorded(&scene);
+    let (raw, root) = (scene.arg("disk.raw"), scene.arg("root"));
+    tool("mount", &["-o", "loop", &raw, &root]);
+    let before = contents(Path::new(&root));
+    let would = relocate(&scene, &["-n"]).ok();
+    assert!(would.stdout.starts_with("a new layout pays: the start reads"), "{would:?}");
+    let report = relocate(&scene, &["--json", "--force"]).ok().json();
+    assert_eq!((&report["outcome"], &report["left"]), (&"moved".into(), &serde_json::json!({})), "{report}");
+    let seeks = |when: &str| report[when]["seeks"].as_u64().expect("a number");
+    assert!(seeks("before") > 90 && seeks("after") * 10 <= seeks("before"), "{report}");
+    let again = relocate(&scene, &["--force"]).ok();
+    assert!(again.stdout.starts_with("nothing to do: "), "{again:?}");
+    assert!(contents(Path::new(&root)) == before);
+    relocate(&scene, &["--root", "/proc"]).fails(2, &["--root"]);
+    fs::write(scene.path("start.hsp"), b"no profile").expect("written");
+    relocate(&scene, &[]).fails(1, &["start.hsp", "not a profile"]);
+    umount(&root);
+    tool("e2fsck", &["-fn", &raw]);
+    scene.wait_until_clean();
+}
+
+/// The disk is an image with an overlay, whose file has what was flushed and nothing else: a copy of it, made
+/// while its server is stopped, is the disk after a power cut.
+#[test]
+fn power_cuts_leave_files_as_they_were() {
+    if !machine() {
+        return;
+    }
+    let cuts = std::env::var(CUTS_VARIABLE).ok().and_then(|word| word.parse().ok()).unwrap_or(CUTS);
+    let scene = Scene::new();
+    recorded(&scene);
+    let (image, overlay, root) = (scene.arg("disk.hsi"), scene.arg("changes"), scene.arg("root"));
+    let mut expected = None;
+    let (mut copied, mut scattered) = (0, BTreeSet::new());
+    let mut prng = Prng::new(51);
+    while copied < cuts {
+        let _ = fs::remove_file(&overlay);
+        let words =
+            ["mount", "-f", "--unsupervised", &image, &scene.arg("dir"), "--fs", &root, "--keep", &overlay];
+        fs::create_dir_all(scene.path("dir")).expect("a folder");
+        let server = Running::start(words.iter().chain(&["--medium", "flat-10ms-25mbs"]));
+        wait_until("it is mounted", || Path::new(&root).join("files/0").exists());
+        let expected = expected.get_or_insert_with(|| contents(Path::new(&root)));
+        let profile = scene.arg("start.hsp");
+        let words = ["accelerate", "now", "--root", &root, "-p", &profile, "--force"];
+        let free_blocks = || rustix::fs::statvfs(&root).map_or(0, |space| space.f_bfree);
+        let free_before = free_blocks();
+        let moving = Running::start(words);
+        let (is_over, syncs) = (AtomicBool::new(false), AtomicU64::new(0));
+        std::thread::scope(|scope| {
+            // A program in use, whose syncs bring the moves to the medium.
+            scope.spawn(|| {
+                while !is_over.load(Relaxed) {
+                    fs::write(Path::new(&root).join("log"), b"line").expect("written");
+                    File::open(Path::new(&root).join("log")).and_then(|log| log.sync_all()).expect("synced");
+                    syncs.fetch_add(1, Relaxed);
+                }
+            });
+            scope.spawn(|| {
+                let (status, said, errors) = moving.end();
+                is_over.store(true, Relaxed);
+                assert!(status.success(), "{said}{errors}");
+            });
+            // What the moved files take is reserved before the first one moves.
+            let is_moving = || free_blocks() + 700 < free_before || is_over.load(Relaxed);
+            wait_until("space is reserved", is_moving);
+            let mut next = syncs.load(Relaxed);
+            while copied < cuts && !is_over.load(Relaxed) {
+                next += 1 + prng.below(30);
+                wait_until("something was synced", || syncs.load(Relaxed) >= next || is_over.load(Relaxed));
+                server.signal(Signal::STOP);
+                fs::copy(&overlay, scene.path(&format!("cut-{copied}"))).expect("copied");
+                server.signal(Signal::CONT);
+                copied += 1;
+            }
+        });
+        umount(&root);
+        server.signal(Signal::TERM);
+        drop(server.end());
+        for cut in scene.names().into_iter().filter(|name| name.starts_with("cut-")) {
+            scattered.insert(after_a_cut(&scene, &scene.arg(&cut), expected));
+            fs::remove_file(scene.path(&cut)).expect("removed");
+        }
+    }
+    assert!(scattered.len() > 3, "in the middle of the moves: {scattered:?}");
+    scene.wait_until_clean();
+}
+
+/// The journal is replayed, all is well, and the files have their contents; gives how scattered the start lies.
+fn after_a_cut(scene: &Scene, overlay: &str, expected: &BTreeMap<u64, Vec<u8>>) -> u64 {
+    let (dir, root) = (scene.arg("dir"), scene.arg("root"));
+    run(["-q", "mount", &scene.arg("disk.hsi"), &dir, "--keep", overlay]).ok();
+    let disk = scene.arg("dir/disk.img");
+    tool("mount", &["-o", "loop", &disk, &root]);
+    assert!(contents(Path::new(&root)) == *expected, "{overlay}");
+    let report = relocate(scene, &["-n", "--json"]).ok().json();
+    umount(&root);
+    tool("e2fsck", &["-fn", &disk]);
+    umount(&dir);
+    report["before"]["seeks"].as_u64().expect("a number")
+}

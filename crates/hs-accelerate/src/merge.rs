@@ -1,0 +1,226 @@
+//! A new recording is taken into the list, and what is not used any more goes.
+
+use std::collections::BTreeMap;
+
+use crate::list::{ListedFile, ListedRun, PageList};
+
+/// Starts without a use after which a page goes.
+pub const MAX_UNUSED_STARTS: u8 = 3;
+/// Pages of a list at most (4 GiB): the ones that are used first stay.
+pub const MAX_LISTED_PAGES: u64 = 1 << 20;
+/// Neighbours that are first used so far apart are runs of their own.
+const TOGETHER_MS: u32 = 200;
+
+/// A page that came into the page cache during a start.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct RecordedPage {
+    /// The place of its file in the recording's files; `None`: a page of the device.
+    pub file: Option<u32>,
+    /// The page.
+    pub page: u64,
+    /// Where it lies on the device; zero: not known.
+    pub place: u64,
+    /// Milliseconds from the beginning to its coming.
+    pub at_ms: u32,
+    /// A program used it. The others came by read-ahead.
+    pub is_used: bool,
+    /// It came because this list asked for it: then its time says nothing.
+    pub was_asked: bool,
+}
+
+/// What is known of a page.
+#[derive(Clone, Copy)]
+struct Known {
+    place: u64,
+    at_ms: u32,
+    unused_starts: u8,
+}
+
+/// By file (its place in the new list's files plus one, the device is zero) and page.
+type Pages = BTreeMap<(u32, u64), Known>;
+
+impl PageList {
+    /// Takes in the recording of one more start: `pages`, of which each comes once, of `files`.
+    pub fn merge(&mut self, files: Vec<ListedFile>, pages: &[RecordedPage]) {
+        let mut known: Pages = BTreeMap::new();
+        for run in &self.runs {
+            for at in 0..u64::from(run.pages) {
+                let place = if run.place == 0 { 0 } else { run.place + at };
+                let unused_starts = run.unused_starts.saturating_add(1);
+                let page = Known { place, at_ms: run.at_ms, unused_starts };
+                known.insert((run.file.map_or(0, |file| file + 1), run.page + at), page);
+            }
+        }
+        let places = self.take_files(files);
+        for page in pages.iter().filter(|page| page.is_used) {
+            let file = match page.file {
+                None => 0,
+                Some(file) => places[file as usize] + 1,
+            };
+            let new = Known { place: page.place, at_ms: page.at_ms, unused_starts: 0 };
+            let old = known.entry((file, page.page)).or_insert(new);
+            let at_ms = if page.was_asked { old.at_ms } else { page.at_ms };
+            let place = if page.place == 0 { old.place } else { page.place };
+            *old = Known { place, at_ms, unused_starts: 0 };
+        }
+        known.retain(|_, page| page.unused_starts < MAX_UNUSED_STARTS);
+        self.runs = runs_of(&known);
+        limit(&mut self.runs);
+        self.starts = self.starts.saturating_add(1);
+        self.drop_unused_files();
+    }
+
+    /// Adds files that are new, and gives the place of each one in the list.
+    fn take_files(&mut self, files: Vec<ListedFile>) -> Vec<u32> {
+        let mut by_identity: BTreeMap<_, u32> =
+            self.files.iter().zip(0..).map(|(file, at)| (file.identity.clone(), at)).collect();
+        let mut places = Vec::with_capacity(files.len());
+        for file in files {
+            let next = self.files.len() as u32;
+            let place = *by_identity.entry(file.identity.clone()).or_insert(next);
+            match self.files.get_mut(place as usize) {
+                // It may have been renamed.
+                Some(old) => *old = file,
+                None => self.files.push(file),
+            }
+            places.push(place);
+        }
+        places
+    }
+
+    fn drop_unused_files(&mut self) {
+        let mut used = vec![false; self.files.len()];
+        self.runs.iter().filter_map(|run| run.file).for_each(|file| used[file as usize] = true);
+        let mut next = 0;
+        let places: Vec<u32> = used
+            .iter()
+            .map(|used| {
+                next += u32::from(*used);
+                next.saturating_sub(1)
+            })
+            .collect();
+        let mut used = used.iter();
+        self.files.retain(|_| used.next().is_some_and(|used| *used));
+        for run in &mut self.runs {
+            run.file = run.file.map(|file| places[file as usize]);
+        }
+    }
+}
+
+/// Runs of neighbours, in the order of first use.
+fn runs_of(pages: &Pages) -> Vec<ListedRun> {
+    let mut runs: Vec<ListedRun> = Vec::new();
+    for (&(file, page), known) in pages {
+        let file = file.checked_sub(1);
+        let joins = runs.last().is_some_and(|run| {
+            let next_place = if run.place == 0 { 0 } else { run.place + u64::from(run.pages) };
+            run.file == file
+                && run.page + u64::from(run.pages) == page
+                && next_place == known.place
+                && run.unused_starts == known.unused_starts
+                && run.at_ms.abs_diff(known.at_ms) <= TOGETHER_MS
+                && run.pages < u32::MAX
+        });
+        match runs.last_mut().filter(|_| joins) {
+            Some(run) => {
+                run.pages += 1;
+                run.at_ms = run.at_ms.min(known.at_ms);
+            }
+            None => runs.push(ListedRun {
+                file,
+                page,
+                pages: 1,
+                place: known.place,
+                at_ms: known.at_ms,
+                unused_starts: known.unused_starts,
+            }),
+        }
+    }
+    runs.sort_by_key(|run| run.at_ms);
+    runs
+}
+
+fn limit(runs: &mut Vec<ListedRun>) {
+    let mut left = MAX_LISTED_PAGES;
+    runs.retain(|run| {
+        let fits = u64::from(run.pages) <= left;
+        left -= if fits { u64::from(run.pages) } else { 0 };
+        fits
+    });
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::list::{FileIdentity, FsIdentity};
+
+    fn file(name: &str) -> ListedFile {
+        let identity = FileIdentity { kind: 1, handle: name.as_bytes().to_vec() };
+        ListedFile { identity, inode: 7, path: format!("/{name}") }
+    }
+
+    fn used(file: Option<u32>, page: u64, at_ms: u32) -> RecordedPage {
+        let place = if file.is_none() { page } else { 0 };
+        RecordedPage { file, page, place, at_ms, is_used: true, was_asked: false }
+    }
+
+    fn empty() -> PageList {
+        PageList::empty(FsIdentity { uuid: [1; 16], subvolume: 0 })
+    }
+
+    fn shown(list: &PageList) -> Vec<(&str, u64, u32, u32, u8)> {
+        let name = |run: &ListedRun| run.file.map_or("device", |file| &list.files[file as usize].path);
+        list.runs.iter().map(|run| (name(run), run.page, run.pages, run.at_ms, run.unused_starts)).collect()
+    }
+
+    #[test]
+    fn neighbours_become_runs_by_first_use_and_read_ahead_is_left_out() {
+        let mut list = empty();
+        let read_ahead = RecordedPage { is_used: false, ..used(Some(0), 12, 30) };
+        let pages = [used(Some(0), 10, 30), used(Some(0), 11, 31), read_ahead, used(None, 5, 2)];
+        list.merge(vec![file("a")], &pages);
+        assert_eq!(shown(&list), [("device", 5, 1, 2, 0), ("/a", 10, 2, 30, 0)]);
+        assert_eq!((list.starts, list.pages()), (1, 3));
+        // Neighbours that are used much later are apart.
+        list.merge(vec![file("a")], &[used(Some(0), 12, 30 + TOGETHER_MS + 1)]);
+        assert_eq!(list.runs.last().map(|run| (run.page, run.pages)), Some((12, 1)));
+    }
+
+    #[test]
+    fn what_is_not_used_goes_and_its_file_with_it() {
+        let mut list = empty();
+        list.merge(vec![file("a"), file("b")], &[used(Some(0), 1, 1), used(Some(1), 2, 2)]);
+        for unused in 1..MAX_UNUSED_STARTS {
+            list.merge(vec![file("b")], &[used(Some(0), 2, 2)]);
+            assert_eq!(shown(&list), [("/a", 1, 1, 1, unused), ("/b", 2, 1, 2, 0)]);
+        }
+        list.merge(vec![file("b")], &[used(Some(0), 2, 2)]);
+        assert_eq!(shown(&list), [("/b", 2, 1, 2, 0)]);
+        assert_eq!(list.files.len(), 1);
+        // Once more used, it is as new.
+        let mut again = empty();
+        again.merge(vec![file("a")], &[used(Some(0), 1, 1)]);
+        again.merge(Vec::new(), &[]);
+        again.merge(vec![file("a")], &[used(Some(0), 1, 1)]);
+        assert_eq!(shown(&again), [("/a", 1, 1, 1, 0)]);
+    }
+
+    #[test]
+    fn pages_that_were_asked_keep_their_time_and_renamed_files_their_pages() {
+        let mut list = empty();
+        list.merge(vec![file("a")], &[used(Some(0), 1, 500)]);
+        let asked = RecordedPage { was_asked: true, ..used(Some(0), 1, 3) };
+        let renamed = ListedFile { path: "/new".to_owned(), ..file("a") };
+        list.merge(vec![renamed], &[asked]);
+        assert_eq!(shown(&list), [("/new", 1, 1, 500, 0)]);
+    }
+
+    #[test]
+    fn the_first_pages_stay_when_there_are_too_many() {
+        let run = |at_ms, pages| ListedRun { file: None, page: 0, pages, place: 0, at_ms, unused_starts: 0 };
+        let most = MAX_LISTED_PAGES as u32;
+        let mut runs = vec![run(1, most - 1), run(2, 2), run(3, 1), run(4, 1)];
+        limit(&mut runs);
+        assert_eq!(runs.iter().map(|run| run.at_ms).collect::<Vec<_>>(), [1, 3]);
+    }
+}

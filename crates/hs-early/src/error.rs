@@ -1,0 +1,76 @@
+//! What can go wrong.
+
+use std::io;
+use std::path::PathBuf;
+
+use hs_accelerate::ListError;
+use hs_linux::LinuxError;
+use hs_observe::NotObserved;
+
+/// Why a start is not recorded, or not accelerated.
+#[derive(Debug, thiserror::Error)]
+#[non_exhaustive]
+pub enum EarlyError {
+    /// A file or folder.
+    #[error("cannot {action} {}: {source}", path.display())]
+    Io {
+        /// What was tried.
+        action: &'static str,
+        /// With which file.
+        path: PathBuf,
+        /// Why not.
+        source: io::Error,
+    },
+    /// The file system cannot be helped.
+    #[error("{} is {what}: only ext4, XFS and btrfs are recorded, where they are mounted themselves", path.display())]
+    FileSystem {
+        /// Where it is mounted.
+        path: PathBuf,
+        /// What it is.
+        what: String,
+    },
+    /// The path is inside of a file system.
+    #[error("{} is not a mount point: name the folder on which the file system is mounted", path.display())]
+    NotMounted {
+        /// The path.
+        path: PathBuf,
+    },
+    /// Another user could have written the list.
+    #[error("{} is not believed: {fault}; remove it", path.display())]
+    NotTrusted {
+        /// The list.
+        path: PathBuf,
+        /// What is wrong with it.
+        fault: &'static str,
+    },
+    /// The list is damaged.
+    #[error("{} is ignored: {source}; the next recording makes it anew", path.display())]
+    List {
+        /// The list.
+        path: PathBuf,
+        /// What is wrong with it.
+        source: ListError,
+    },
+    /// The list is of another file system.
+    #[error("{} is ignored: it is of another file system or subvolume", path.display())]
+    OfAnother {
+        /// The list.
+        path: PathBuf,
+    },
+    /// The kernel does not say which pages come.
+    #[error("what a start reads is not seen: {0}")]
+    NotObserved(#[from] NotObserved),
+    /// Linux.
+    #[error(transparent)]
+    Linux(#[from] LinuxError),
+}
+
+impl EarlyError {
+    pub(crate) fn io<E: Into<io::Error>>(
+        action: &'static str,
+        path: impl Into<PathBuf>,
+    ) -> impl FnOnce(E) -> Self {
+        let path = path.into();
+        move |source| Self::Io { action, path, source: source.into() }
+    }
+}

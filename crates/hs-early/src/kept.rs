@@ -1,0 +1,104 @@
+//! The list in its file, which is believed only when root alone can have written it.
+
+use std::fs::File;
+use std::io::Read;
+use std::os::unix::fs::MetadataExt;
+use std::path::{Path, PathBuf};
+
+use hs_accelerate::{MAX_LIST_BYTES, PageList};
+use rustix::fs::{Mode, OFlags};
+
+use crate::{EarlyError, Root};
+
+/// Where lists are kept, on the file system that they are of.
+pub(crate) const FOLDER: &str = "var/lib/headstart/accelerate";
+/// Bits of a mode by which others than the owner may write.
+const OTHERS_WRITE: u32 = 0o022;
+
+/// The place of a list.
+#[derive(Clone, Debug)]
+pub struct KeptList {
+    /// The file.
+    pub path: PathBuf,
+}
+
+impl KeptList {
+    /// The list of a file system, in its usual place there.
+    #[must_use]
+    pub fn of(root: &Root) -> Self {
+        Self { path: root.path.join(FOLDER).join(format!("{}.pages", root.name())) }
+    }
+
+    /// Reads the list; `None` when there is none.
+    ///
+    /// # Errors
+    /// [`EarlyError::NotTrusted`], [`EarlyError::List`], [`EarlyError::OfAnother`], and those of reading.
+    pub fn read(&self, root: &Root) -> Result<Option<PageList>, EarlyError> {
+        let flags = OFlags::RDONLY | OFlags::NOFOLLOW | OFlags::NONBLOCK | OFlags::CLOEXEC;
+        let file = match rustix::fs::open(&self.path, flags, Mode::empty()) {
+            Ok(file) => File::from(file),
+            Err(rustix::io::Errno::NOENT) => return Ok(None),
+            Err(errno) => return Err(EarlyError::io("open", &self.path)(errno)),
+        };
+        self.check(&file)?;
+        let mut bytes = Vec::new();
+        file.take(MAX_LIST_BYTES).read_to_end(&mut bytes).map_err(EarlyError::io("read", &self.path))?;
+        let list = PageList::decode(&bytes)
+            .map_err(|source| EarlyError::List { path: self.path.clone(), source })?;
+        if list.identity != root.identity {
+            return Err(EarlyError::OfAnother { path: self.path.clone() });
+        }
+        Ok(Some(list))
+    }
+
+    /// Only root may have written it: neither its owner nor its folder's may be another user, who could put a
+    /// file of root's there.
+    fn check(&self, file: &File) -> Result<(), EarlyError> {
+        let distrust = |fault| Err(EarlyError::NotTrusted { path: self.path.clone(), fault });
+        let folder = self.path.parent().filter(|folder| !folder.as_os_str().is_empty());
+        let folder = folder.unwrap_or(Path::new("."));
+        let own = file.metadata().map_err(EarlyError::io("look at", &self.path))?;
+        let above = folder.metadata().map_err(EarlyError::io("look at", folder))?;
+        if !own.is_file() {
+            return distrust("it is not a file");
+        }
+        if own.uid() != 0 || above.uid() != 0 {
+            return distrust("it or its folder belongs to another user than root");
+        }
+        // In a folder such as /tmp others cannot replace what is root's.
+        let is_sticky = above.mode() & 0o1000 != 0;
+        if own.mode() & OTHERS_WRITE != 0 || (above.mode() & OTHERS_WRITE != 0 && !is_sticky) {
+            return distrust("others than root may write to it or to its folder");
+        }
+        Ok(())
+    }
+
+    /// Writes the list: the old one stays until the new one is whole.
+    ///
+    /// # Errors
+    /// Those of writing, such as a full disk.
+    pub fn write(&self, list: &PageList) -> Result<(), EarlyError> {
+        write_private(&self.path, &list.encode())
+    }
+
+    /// Removes it.
+    ///
+    /// # Errors
+    /// Those of the file system, but for a list that is not there.
+    pub fn remove(&self) -> Result<(), EarlyError> {
+        match std::fs::remove_file(&self.path) {
+            Err(error) if error.kind() != std::io::ErrorKind::NotFound => {
+                Err(EarlyError::io("remove", &self.path)(error))
+            }
+            _ => Ok(()),
+        }
+    }
+}
+
+pub(crate) fn write_private(path: &Path, bytes: &[u8]) -> Result<(), EarlyError> {
+    let failed = |error: anyhow::Error| {
+        let source = error.downcast::<std::io::Error>().unwrap_or_else(std::io::Error::other);
+        EarlyError::io("write", path)(source)
+    };
+    hs_output::whole_file::write_private(path, bytes).map_err(failed)
+}

@@ -1,0 +1,125 @@
+//! A start is recorded: which pages it brought into the page cache and used.
+
+use std::collections::BTreeMap;
+use std::os::fd::{AsFd, AsRawFd, OwnedFd};
+use std::path::Path;
+use std::time::{SystemTime, UNIX_EPOCH};
+
+use hs_accelerate::{FileIdentity, ListedFile, PageList, RecordedPage};
+use hs_observe::{Object, PageIn, PageIns, block_files};
+use rustix::fs::FileType;
+
+use crate::{EarlyError, Root};
+
+/// A recording under way. Dropping it ends it.
+#[derive(Debug)]
+pub struct Recording {
+    page_ins: PageIns,
+    /// Files that change from here on are what the start writes, such as logs.
+    began_ns: i128,
+}
+
+/// Pages of a file with the time of their coming.
+type ByInode<'a> = BTreeMap<u64, Vec<&'a PageIn>>;
+
+impl Recording {
+    /// Begins to record.
+    ///
+    /// # Errors
+    /// [`EarlyError::NotObserved`] where the kernel does not show what comes.
+    pub fn start(root: &Root) -> Result<Self, EarlyError> {
+        let page_ins = PageIns::start(root.targets())?;
+        let now = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
+        Ok(Self { page_ins, began_ns: now.as_nanos().cast_signed() })
+    }
+
+    /// What is seen of pages.
+    #[must_use]
+    pub fn page_ins(&self) -> &PageIns {
+        &self.page_ins
+    }
+
+    /// Takes what came so far into `list`.
+    ///
+    /// # Errors
+    /// Those of reading the marks of pages.
+    pub fn merge_into(&self, root: &Root, list: &mut PageList) -> Result<(), EarlyError> {
+        let failed = EarlyError::io("read", "/proc/kpageflags");
+        let (came, lost) = self.page_ins.pages().map_err(failed)?;
+        if lost > 0 {
+            log::info!("{lost} pages came for which there was no room: their start is not wholly recorded");
+        }
+        let mut by_inode: ByInode<'_> = BTreeMap::new();
+        let mut pages = Vec::with_capacity(came.len());
+        for page in &came {
+            match page.object {
+                Object::Device => pages.push(recorded(page, None, page.page)),
+                Object::Inode(inode) => by_inode.entry(inode).or_default().push(page),
+            }
+        }
+        let mut files = Vec::new();
+        for (inode, came) in by_inode.into_iter().filter(|(_, came)| came.iter().any(|page| page.is_used)) {
+            let Some((file, listed)) = self.examine(root, inode) else { continue };
+            let places = Places::of(&file);
+            let number = files.len() as u32;
+            pages.extend(came.iter().map(|page| recorded(page, Some(number), places.of_page(page.page))));
+            files.push(listed);
+        }
+        list.merge(files, &pages);
+        Ok(())
+    }
+
+    /// The file with this inode; nothing when it is gone, is written to by the start, or is not read.
+    fn examine(&self, root: &Root, inode: u64) -> Option<(OwnedFd, ListedFile)> {
+        let file = root.open_inode(inode).ok()?;
+        let found = rustix::fs::fstat(&file).ok()?;
+        let is_file = FileType::from_raw_mode(found.st_mode).is_file();
+        let changed_ns = i128::from(found.st_mtime) * 1_000_000_000 + i128::from(found.st_mtime_nsec);
+        if !is_file || found.st_nlink == 0 || found.st_ino != inode || changed_ns >= self.began_ns {
+            return None;
+        }
+        let handle = hs_linux::handle_of(&file).ok()?;
+        if handle.bytes.len() > FileIdentity::MAX_HANDLE_BYTES {
+            return None;
+        }
+        let identity = FileIdentity { kind: handle.kind, handle: handle.bytes };
+        let path = path_of(root, &file);
+        Some((file, ListedFile { identity, inode, path }))
+    }
+}
+
+fn recorded(page: &PageIn, file: Option<u32>, place: u64) -> RecordedPage {
+    RecordedPage {
+        file,
+        page: page.page,
+        place,
+        at_ms: u32::try_from(page.at.0 / 1_000_000).unwrap_or(u32::MAX),
+        is_used: page.is_used,
+        was_asked: page.is_own,
+    }
+}
+
+/// The path from the root of the file system, where the kernel knows it.
+fn path_of(root: &Root, file: &OwnedFd) -> String {
+    let Ok(path) = std::fs::read_link(format!("/proc/self/fd/{}", file.as_raw_fd())) else {
+        return String::new();
+    };
+    let inside = path.strip_prefix(&root.path).unwrap_or(&path);
+    let path = Path::new("/").join(inside).to_string_lossy().into_owned();
+    if path.len() > ListedFile::MAX_PATH_BYTES { String::new() } else { path }
+}
+
+/// Where the pages of a file lie.
+struct Places(Vec<hs_observe::block_files::PagePlaces>);
+
+impl Places {
+    fn of(file: &OwnedFd) -> Self {
+        Self(block_files::places(file.as_fd()).unwrap_or_default())
+    }
+
+    fn of_page(&self, page: u64) -> u64 {
+        let run = self.0.partition_point(|run| run.page <= page).checked_sub(1);
+        let run = run.map(|run| &self.0[run]).filter(|run| page - run.page < run.blocks.count);
+        run.map_or(0, |run| run.blocks.start.0 + (page - run.page))
+    }
+}
