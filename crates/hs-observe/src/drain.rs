@@ -27,6 +27,9 @@ pub(super) trait Sink: Send + 'static {
 
     /// Takes the next event in the order of time.
     fn take(&mut self, event: Self::Event);
+
+    /// All events up to this time were taken.
+    fn drained(&mut self, _until: Nanos) {}
 }
 
 pub(super) struct Drain<S> {
@@ -70,6 +73,7 @@ impl<S: Sink> Drain<S> {
                 waiting.partition_point(|event| S::at(event) <= complete)
             };
             waiting.drain(..taken).for_each(|event| self.sink.take(event));
+            self.sink.drained(complete);
             if stopped {
                 return Ok(self.sink);
             }

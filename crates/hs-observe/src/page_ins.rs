@@ -14,7 +14,8 @@ use std::fs::File;
 use std::io;
 use std::os::unix::fs::FileExt;
 use std::path::PathBuf;
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::{Arc, Condvar, Mutex, PoisonError};
+use std::time::Duration;
 
 use hs_units::Nanos;
 use rustix::event::Timespec;
@@ -30,6 +31,8 @@ use super::{NotObserved, Object, Running, drain};
 const MAX_PAGES: usize = 2 << 20;
 /// Bytes of trace buffer for each CPU: some 20,000 events.
 const BUFFER_BYTES: usize = 1 << 20;
+/// A thread that empties buffers every 50 ms has done so by then, also on a busy machine.
+const DRAIN_PATIENCE: Duration = Duration::from_secs(10);
 /// Threads of which it is remembered whether they are ours.
 const MAX_THREADS: usize = 1 << 14;
 
@@ -68,6 +71,7 @@ pub struct PageIns {
     // Order matters: the thread holds files of the instance, which goes last.
     _drain: Running<Arrivals>,
     pages: Arc<Mutex<Pages>>,
+    drained: Arc<Condvar>,
     flags: File,
     _instance: Instance,
 }
@@ -88,11 +92,13 @@ impl PageIns {
             .map_err(|error| NotObserved::new(format!("cannot open /proc/kpageflags: {error}")))?;
         let pages = Arc::new(Mutex::new(Pages {
             began: drain::now(),
+            drained_until: Nanos::ZERO,
             kept: HashMap::new(),
             others: 0,
             lost: 0,
             leaves_out_others: false,
         }));
+        let drained = Arc::new(Condvar::new());
         let sink = Arrivals {
             device,
             fields: Fields {
@@ -107,10 +113,11 @@ impl PageIns {
             },
             own: HashMap::new(),
             pages: Arc::clone(&pages),
+            drained: Arc::clone(&drained),
         };
         let drain = Running::start(&instance, BUFFER_BYTES, sink)?;
         instance.write("tracing_on", "1")?;
-        Ok(Self { _drain: drain, pages, flags, _instance: instance })
+        Ok(Self { _drain: drain, pages, drained, flags, _instance: instance })
     }
 
     /// Pages that came for others than this process, so far.
@@ -132,7 +139,12 @@ impl PageIns {
     pub fn pages(&self) -> io::Result<(Vec<PageIn>, u64)> {
         settle_marks();
         let (mut kept, lost) = {
-            let pages = self.lock();
+            // What came until now may still be in the kernel's buffers.
+            let now = drain::now();
+            let waited = self
+                .drained
+                .wait_timeout_while(self.lock(), DRAIN_PATIENCE, |pages| pages.drained_until < now);
+            let (pages, _) = waited.unwrap_or_else(PoisonError::into_inner);
             (pages.kept.iter().map(|(key, kept)| (*key, *kept)).collect::<Vec<_>>(), pages.lost)
         };
         kept.sort_unstable_by_key(|(key, page)| (page.at, *key));
@@ -195,6 +207,8 @@ fn settle_marks() {
 #[derive(Debug)]
 struct Pages {
     began: Nanos,
+    /// Events up to here are taken in.
+    drained_until: Nanos,
     kept: HashMap<(Object, u64), Arrived>,
     others: u64,
     lost: u64,
@@ -233,6 +247,7 @@ struct Arrivals {
     /// Which threads are ours. One that has ended counts as it did before.
     own: HashMap<i32, bool>,
     pages: Arc<Mutex<Pages>>,
+    drained: Arc<Condvar>,
 }
 
 /// Pages come or go.
@@ -271,6 +286,11 @@ impl Sink for Arrivals {
 
     fn at(event: &Arrival) -> Nanos {
         event.at
+    }
+
+    fn drained(&mut self, until: Nanos) {
+        self.pages.lock().unwrap_or_else(PoisonError::into_inner).drained_until = until;
+        self.drained.notify_all();
     }
 
     fn take(&mut self, event: Arrival) {

@@ -5,7 +5,7 @@ use std::os::unix::fs::{MetadataExt, PermissionsExt, chown};
 use std::path::Path;
 use std::process::Command;
 
-use crate::scene::{Ran, Scene, has_tools, run, tool};
+use crate::scene::{Ran, Scene, has_tools, run, tool, wait_until};
 
 /// A start: it reads the beginnings of many files, in an order that is not the one on the disk.
 const START: &str = "for n in 7 31 3 19 36 11 28 2 23 15 39 5; do head -c 20000 \"$0/a/$n\"; done >/dev/null";
@@ -89,7 +89,14 @@ impl Mounted {
 
 impl Drop for Mounted {
     fn drop(&mut self) {
-        let _ = Command::new("umount").arg(&self.path).status();
+        // Btrfs stays busy for a moment after its files were closed.
+        let path = self.path.display().to_string();
+        let unmount = || Command::new("umount").args(["-q", &path]).output().expect("umount starts");
+        if !std::thread::panicking() {
+            wait_until("the disk is unmounted", || unmount().status.success());
+        } else {
+            let _ = unmount();
+        }
     }
 }
 
