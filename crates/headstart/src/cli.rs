@@ -182,7 +182,8 @@ pub(crate) enum Command {
     /// Make a bundle for runc and other OCI runtimes, with an image as its root.
     ///
     /// DIR gets config.json, made of the command that the image says, and rootfs, a mount of the image's
-    /// root. What is written there is kept until --remove. The network of the container is its own, and empty.
+    /// root. What is written there is kept until --remove. The container has a network of its own, which is
+    /// empty.
     Bundle(Bundle),
     /// Create a key pair for signing.
     Keygen(signing::Keygen),

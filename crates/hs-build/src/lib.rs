@@ -2,8 +2,9 @@
 //!
 //! [`build()`] stores a disk in cold windows, [`BaseBlocks`] what of it lies on another disk already,
 //! [`optimize()`] adds a hot region that a profile ordered, [`commit()`] makes an image of a changed disk,
-//! [`export::export()`] writes the disk of an image for other programs. Disks come from a [`source::Source`]. [`find_blocks`] and [`find_files`] look for what
-//! a profile recorded on the disk of another image; [`ext4`] reads the file system that a disk holds.
+//! [`export::export()`] writes the disk of an image for other programs. Disks come from a [`source::Source`].
+//! [`find_blocks`] and [`find_files`] look for what a profile recorded on the disk of another image; [`ext4`]
+//! reads the file system that a disk holds.
 
 #![forbid(unsafe_code)]
 #![cfg_attr(not(test), deny(clippy::cast_possible_truncation))]

@@ -29,7 +29,7 @@ impl Layer {
         self.0.join("work")
     }
 
-    /// Makes it. Its root belongs to the user to whom the root of what is below it belongs.
+    /// Makes it. Its root has the owner that the root of what is below it has.
     pub(crate) fn make(&self, is_writable: bool, below: Option<&Path>) -> io::Result<()> {
         fs::create_dir(&self.0)?;
         fs::create_dir(self.files())?;

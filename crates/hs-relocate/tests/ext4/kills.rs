@@ -1,6 +1,6 @@
 //! It is killed at any moment, and each file is as it was.
 
-use std::io::{BufRead, BufReader};
+use std::io::{BufRead, BufReader, Write};
 use std::ops::ControlFlow;
 use std::path::Path;
 use std::process::{Command, Stdio};
@@ -30,10 +30,15 @@ pub(crate) fn relocate_and_tell(mut words: impl Iterator<Item = String>) {
         wanted.push(FileRun { path, inode: number(inode), first_page: 0, pages: number(pages) });
     }
     let report = relocate(Path::new(&root), &wanted, Options::default(), &mut |progress| {
-        println!("{}", progress.moved_bytes);
+        tell(&progress.moved_bytes);
         ControlFlow::Continue(())
     });
-    println!("{report:?}");
+    tell(&report);
+}
+
+/// Writes a line to the test that started this process.
+fn tell(what: &dyn std::fmt::Debug) {
+    writeln!(std::io::stdout(), "{what:?}").expect("written");
 }
 
 fn kills_leave_files_as_they_were() {
