@@ -1,7 +1,7 @@
 #!/usr/bin/env python3
 """A Debian boots under User-mode Linux from a CD drive and a hard disk: the demo's second story on both.
 
-Contenders take turns: raw, cloop-like, unoptimised, optimised, and with everything in memory.
+Contenders take turns: raw, cloop-like, unoptimized, optimized, and with everything in memory.
 """
 
 import json
@@ -11,10 +11,10 @@ from inputs import cache
 
 # What docs/DEMO.md calls them, and whether more is better.
 NAMES = {
-    "wait_to_unoptimised": ("storage wait ÷ the unoptimised boot's", "at_most"),
+    "wait_to_unoptimized": ("storage wait ÷ the unoptimized boot's", "at_most"),
     "wait_to_cloop_like": ("storage wait ÷ the cloop-like boot's", "at_most"),
-    "ready_to_limit": ("optimised ready ÷ max(warm, delivery of the hot region)", "at_most"),
-    "seeks_to_unoptimised": ("seeks ÷ the unoptimised boot's", "at_most"),
+    "ready_to_limit": ("optimized ready ÷ max(warm, delivery of the hot region)", "at_most"),
+    "seeks_to_unoptimized": ("seeks ÷ the unoptimized boot's", "at_most"),
     "prefetch_rate_to_medium": ("rate while prefetching ÷ the drive's where the hot region lies", "at_least"),
 }
 # What readers waited for the medium as the server saw it does not drown in what else makes boots vary.
@@ -36,8 +36,8 @@ def figures_of(bench, medium, demo):
         noise = [noise["least"], noise["most"]] if isinstance(noise, dict) else noise
         bench.figure(f"{name}, {medium}", ratio["ratio"], noise=noise, detail=detail, **target)
         detail = {}
-    for key, name in (("unoptimised", "unoptimised"), ("cloop_like", "cloop-like")):
-        ratio = runs["optimised"]["demand_wait_s"] / runs[key]["demand_wait_s"]
+    for key, name in (("unoptimized", "unoptimized"), ("cloop_like", "cloop-like")):
+        ratio = runs["optimized"]["demand_wait_s"] / runs[key]["demand_wait_s"]
         bench.figure(f"waits seen by the server ÷ the {name} boot's, {medium}", ratio, at_most=SEEN_GOALS[medium])
 
 @benchmark(repeats=3, media=DRIVES)

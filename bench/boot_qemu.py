@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""A Debian with its own kernel boots under QEMU over NBD: from a plain image, and from one optimised by its recorded
+"""A Debian with its own kernel boots under QEMU over NBD: from a plain image, and from one optimized by its recorded
 boot.
 
 `headstart boot --vmm qemu` takes kernel and initial RAM disk from the disk's /boot, as a boot loader would; systemd

@@ -35,12 +35,12 @@ def measure(bench):
     image = full_image()
     profile = boot_profile(image, "full")
     images = {"by the model": optimized(image, "full-model", profile, flags=["--medium", MEDIUM]),
-              "in front": optimized(image, "full-front", profile), "unoptimised": image}
+              "in front": optimized(image, "full-front", profile), "unoptimized": image}
     runs = bench.turns({name: lambda path=path: boot(path, medium=MEDIUM) for name, path in images.items()},
                        say="{ready_s:.2f} s ready, {demand_wait_s:.2f} s waited, {seeks} seeks")
     rate = lambda name: runs.median(name, "prefetch_stream_bytes") / runs.median(name, "prefetch_stream_s") / 1e6
     rates = {name: rate(name) for name in ("by the model", "in front")}
     bench.figure("rate of the stream at the rim ÷ in front", rates["by the model"] / rates["in front"], at_least=1.5,
                  detail={"rates_mb_per_s": rates, "image_bytes": image.stat().st_size})
-    for other in ("in front", "unoptimised"):
+    for other in ("in front", "unoptimized"):
         bench.figure(f"ready, hot region at the rim ÷ {other}", runs.ratio("by the model", other), at_most=1.0)

@@ -3,7 +3,7 @@
 
 Two kinds of variation: another run of the same boot (what differs by chance), and a boot that starts services which
 the recorded one did not (masked while recording). The gain is what a profile with everything in it saves against the
-unoptimised image.
+unoptimized image.
 """
 
 from harness import DRIVES, benchmark, boot, headstart_json, repeated, scratch
@@ -19,7 +19,7 @@ def lost(bench, medium, runs, detail):
     for name in ("one other run", "fewer services"):
         for what, key, least in (("", "ready_s", spread), (", waits seen by the server", "demand_wait_s", 0)):
             everything = runs.median("everything", key)
-            gain = runs.median("unoptimised", key) - everything
+            gain = runs.median("unoptimized", key) - everything
             loss = (runs.median(name, key) - everything) / gain if gain else 0.0
             bench.figure(f"gain lost, profile of {name}, {medium}{what}", loss, detail={**runs.detail(), **detail},
                          at_most=0.10 if gain > least else None)
@@ -29,7 +29,7 @@ def measure(bench):
     image = boot_image()
     profiles = [boot_profile(image, name) for name in ("boot", "boot-2", "boot-3")]
     less = boot_profile(image, "boot-less", *[f"--append=systemd.mask={unit}" for unit in MASKED])
-    contenders = {"unoptimised": image, "everything": optimized(image, "boot-all", *profiles),
+    contenders = {"unoptimized": image, "everything": optimized(image, "boot-all", *profiles),
                   "one other run": optimized(image, "boot-one", profiles[0]),
                   "fewer services": optimized(image, "boot-less", less)}
     # What `optimize` says that several profiles share.

@@ -1,6 +1,6 @@
 #!/usr/bin/env python3
 """Desktops start from a modelled CD drive to a drawn screen: twm, fluxbox, icewm, Window Maker, Xfce and KDE, as the
-slides on UML-KNOPPIX compare them (docs/PAPERS.md), each from a squashfs, an image without a profile, and an optimised
+slides on UML-KNOPPIX compare them (docs/PAPERS.md), each from a squashfs, an image without a profile, and an optimized
 one.
 
 A start is `headstart run` of an X server without hardware (Xvfb), the desktop and a terminal. It is drawn when every tile
@@ -217,15 +217,15 @@ def measure(bench):
             recorded = profile(plain, f"desktop-{name}", command(name), ready="^ready")
         fast, one = optimized(plain, f"desktop-{name}-fast", recorded), partial(one_start, name, is_drawn)
         runs = bench.turns({
-            "memory": lambda: one(fast, "none"), "optimised": lambda: one(fast, CD), "plain": lambda: one(plain, CD),
+            "memory": lambda: one(fast, "none"), "optimized": lambda: one(fast, CD), "plain": lambda: one(plain, CD),
             "squashfs": lambda: one(squashfs(tree, f"desktop-{name}"), CD, foreign=True),
         }, say=f"{name}: ready after {{ready_s:.2f}} s, {{store_mb:.1f}} MB")
         detail = {"hot_compressed_bytes": packed_bytes(fast), "screen_share": round(share, 3)}
-        bench.figure(f"{name}: optimised ÷ squashfs, {CD}", runs.ratio("optimised", "squashfs"), at_most=1.03,
+        bench.figure(f"{name}: optimized ÷ squashfs, {CD}", runs.ratio("optimized", "squashfs"), at_most=1.03,
                      detail=detail)
-        bench.figure(f"{name}: optimised ÷ plain, {CD}", runs.ratio("optimised", "plain"))
+        bench.figure(f"{name}: optimized ÷ plain, {CD}", runs.ratio("optimized", "plain"))
         bench.figure(f"{name}: ready from memory", runs.median("memory"), unit="s")
-        bench.figure(f"{name}: ready, {CD}, optimised", runs.median("optimised"), unit="s")
+        bench.figure(f"{name}: ready, {CD}, optimized", runs.median("optimized"), unit="s")
         for what, key in (("bytes from the medium", "store_mb"), ("most in a second", "peak_mb_per_s")):
-            for case in ("optimised", "squashfs"):
+            for case in ("optimized", "squashfs"):
                 bench.figure(f"{name}: {what}, {case}", runs.median(case, key), unit="MB")

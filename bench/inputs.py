@@ -89,7 +89,7 @@ def program():
     return Path(headstart_path())
 
 def built(root, name, *flags, level=LEVEL):
-    """The unoptimised image of a root."""
+    """The unoptimized image of a root."""
     words = ["--codec", f"zstd:{level}", *flags]
     return kept(f"{name}.hsi", [stamp(root), program()],
                 lambda draft: headstart("build", root, "-o", draft, *words, patience_s=1800))
@@ -110,7 +110,7 @@ def boot_root():
     return Path(headstart("demo", "--boot-root", "--cache", cache(), patience_s=900).strip())
 
 def boot_image():
-    """Its unoptimised image, with room for what a guest writes."""
+    """Its unoptimized image, with room for what a guest writes."""
     return built(boot_root(), "boot", "--free", "64M")
 
 def boot_profile(image_path, name, *flags, read_ahead="kernel"):
@@ -119,7 +119,7 @@ def boot_profile(image_path, name, *flags, read_ahead="kernel"):
         image_path, read_ahead=read_ahead, flags=["--record", draft, "--grace", 4, *flags]))
 
 def fast_boot_image():
-    """The booting Debian, optimised for its boot."""
+    """The booting Debian, optimized for its boot."""
     plain = boot_image()
     return optimized(plain, "boot-optimized", boot_profile(plain, "boot-profile"))
 
@@ -140,7 +140,7 @@ def optimized(image_path, name, *profiles, flags=()):
         "optimize", image_path, *repeated("--profile", profiles), *flags, "-o", draft))
 
 def wrong_image():
-    """The demo's root, optimised for another program."""
+    """The demo's root, optimized for another program."""
     plain = demo()["image"]
     return optimized(plain, "other-optimized", profile(plain, "other", OTHER_COMMAND))
 

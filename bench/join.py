@@ -1,7 +1,7 @@
 #!/usr/bin/env python3
 """Whether a late reader should join the stream or seek: starts from drives whose recorded order is wrong.
 
-The reads of the demo's recorded start are shuffled, each by up to so many places, before the image is optimised. Then
+The reads of the demo's recorded start are shuffled, each by up to so many places, before the image is optimized. Then
 the program waits for the stream, fetches out of turn, or does what costs less. (A boot under User-mode Linux cannot
 show it: the stream is through before the guest needs most of it.)
 """

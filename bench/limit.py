@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""Optimised starts of programs that nothing here was tuned for, against their limit: the critical path that
+"""Optimized starts of programs that nothing here was tuned for, against their limit: the critical path that
 `lab predict --limit` finds."""
 
 import re
@@ -39,13 +39,13 @@ def measure(bench):
         program = Program(name)
         native(program)
         runs = bench.turns({"native": partial(native, program), **{
-            medium: partial(program.start, "optimised", medium) for medium in bench.media}},
+            medium: partial(program.start, "optimized", medium) for medium in bench.media}},
             say=f"{name}: {{ready_s:.3f}} s")
         for medium in bench.media:
-            said = program.predicted("optimised", "--emulate", medium, "--own-time", runs.median("native"), "--limit")
+            said = program.predicted("optimized", "--emulate", medium, "--own-time", runs.median("native"), "--limit")
             ready, limit_s = runs.median(medium), said["limit_s"]
             ratios[medium].append(ready / limit_s)
-            bench.figure(f"{name}: optimised start ÷ limit, {medium}", ready / limit_s, at_most=LIMITS[medium],
+            bench.figure(f"{name}: optimized start ÷ limit, {medium}", ready / limit_s, at_most=LIMITS[medium],
                          noise=[round(end / limit_s, 3) for end in ready.noise],
                          detail={**runs.detail(), "limit_s": limit_s,
                                  "limit_in_the_summary_s": runs[medium][-1]["limit_s"]})

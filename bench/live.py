@@ -161,17 +161,17 @@ def cd_rate(iso_path, boot_bytes):
 def figures_of(bench, runs, fast, alone, boot_iso):
     """All figures of the starts: of the image `fast`, whose profile is merged, and of those by one profile alone."""
     for other in ("plain", "squashfs"):
-        bench.figure(f"storage wait, optimised ÷ {other}, {CD}", runs.ratio(f"fast {CD}", f"{other} {CD}", "wait_s"),
+        bench.figure(f"storage wait, optimized ÷ {other}, {CD}", runs.ratio(f"fast {CD}", f"{other} {CD}", "wait_s"),
                      at_most=0.05)
     for medium in (CD, *OTHERS):
-        for name, what in (("fast", "optimised"), ("plain", "unoptimised")):
+        for name, what in (("fast", "optimized"), ("plain", "unoptimized")):
             bench.figure(f"ready, {what} ÷ squashfs, {medium}", at_most=1.03 if medium != CD else None,
                          value=runs.ratio(f"{name} {medium}", f"squashfs {medium}", "up_s"))
-        bench.figure(f"ready, optimised ÷ the same from memory, {medium}", at_most=1.10 if medium == CD else None,
+        bench.figure(f"ready, optimized ÷ the same from memory, {medium}", at_most=1.10 if medium == CD else None,
                      value=runs.ratio(f"fast {medium}", "fast none", "up_s"))
     for name in ("plain", "fast", "squashfs"):
         bench.figure(f"ready from memory, {name}", runs.median(f"{name} none", "up_s"), unit="s")
-    bench.figure("ready by UEFI, from memory, optimised", runs.median("fast none, uefi", "up_s"), unit="s")
+    bench.figure("ready by UEFI, from memory, optimized", runs.median("fast none, uefi", "up_s"), unit="s")
     bench.figure("hot region", packed_bytes(fast) / 1e6, unit="MB")
     for name, path in alone.items():
         bench.figure(f"hot region, profile merged ÷ {name} alone", packed_bytes(fast) / packed_bytes(path))
@@ -184,7 +184,7 @@ def figures_of(bench, runs, fast, alone, boot_iso):
     took_s, taken = (runs.median(f"fast {CD}", key) for key in ("boot_loader_busy_s", "boot_loader_bytes"))
     bench.figure(f"boot files: time of the drive ÷ their bytes at its rate, {CD}",
                  took_s / (taken / cd_rate(boot_iso, taken)), at_most=1.1)
-    for name, what in (("fast", "optimised"), ("plain", "unoptimised")):
+    for name, what in (("fast", "optimized"), ("plain", "unoptimized")):
         bench.figure(f"ready by UEFI, {what} ÷ squashfs, {OTHERS[0]}", at_most=1.03,
                      value=runs.ratio(f"{name} {OTHERS[0]}, uefi", f"squashfs {OTHERS[0]}, uefi", "up_s"))
 

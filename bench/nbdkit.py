@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""Cold random 4 KiB reads over NBD, 16 in flight, from a local disk: an unoptimised image against nbdkit with its cache
+"""Cold random 4 KiB reads over NBD, 16 in flight, from a local disk: an unoptimized image against nbdkit with its cache
 and readahead filters, over the nearest that it reads to our zstd chunks.
 
 nbdkit has no filter for zstd. It reads an xz file of blocks as large as our windows by its xz filter, and through its

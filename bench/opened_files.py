@@ -33,7 +33,7 @@ def unread_files(files):
     return [by_size[size] for size in sorted(by_size, reverse=True)[:FILES]]
 
 def recorded(paths, name, *flags):
-    """The image that is optimised for this start, as recorded with these flags."""
+    """The image that is optimized for this start, as recorded with these flags."""
     plain = demo()["image"]
     start_of = profile(plain, name, command("record", paths), *flags, ready=READY)
     return optimized(plain, f"{name}-optimized", start_of)

@@ -1,6 +1,6 @@
 #!/usr/bin/env python3
 """What `headstart lab predict` says against starts in real time: the demo's boot and its program, from a CD drive and a
-hard disk, raw, unoptimised and optimised.
+hard disk, raw, unoptimized and optimized.
 
 What the program takes with everything in memory is measured between the others and given to the prediction: for a
 program from each layout, since what the kernel and the reader do for it is part of that and no medium's. This machine
@@ -13,7 +13,7 @@ from functools import partial
 from harness import DRIVES, benchmark, boot, headstart_json, start
 from inputs import COMMAND, READY, cache
 
-LAYOUTS = ["raw", "unoptimised", "optimised"]
+LAYOUTS = ["raw", "unoptimized", "optimized"]
 
 def boot_of(path, medium):
     return boot(path, medium=medium, flags=["--warm"] if medium == "none" else [])
@@ -41,7 +41,7 @@ def measure(bench):
                 # What the program itself would have taken while these were run.
                 pace = runs.ratio(name, warm, "guest_cpu_s") if "guest_cpu_s" in runs[name][0] else 1
                 own = round(runs.median(warm) * pace, 3)
-                image = files["optimised" if layout == "raw" else layout]
+                image = files["optimized" if layout == "raw" else layout]
                 predicted = headstart_json("lab", "predict", image, "--profile", cache() / profile, "--own-time", own,
                                            "--compare", f"{medium},{layout}")["rows"][0]
                 off = [abs(predicted["ready_s"] / ready - 1) for ready in runs.values(name)]

@@ -3,8 +3,8 @@
 PostgreSQL up to its first query, each in a Debian root of its own.
 
 Starts from memory are measured in turns with those from media, one for each layout. A prediction gets the median of
-its layout as `--own-time`. Of an unoptimised start it is compared with that median and the time for which the measured
-starts waited for the medium (`demand_wait_s`). An optimised start waits for pages that the warmer has asked for as
+its layout as `--own-time`. Of an unoptimized start it is compared with that median and the time for which the measured
+starts waited for the medium (`demand_wait_s`). An optimized start waits for pages that the warmer has asked for as
 well, and no figure has that time: it is compared with what the measured starts took altogether.
 """
 
@@ -14,7 +14,7 @@ from functools import partial
 from harness import FLAT, HERE, benchmark, headstart_json, run, start
 from inputs import READY, debian, image, inspect, optimized, profile, remove
 
-LAYOUTS = ["unoptimised", "optimised"]
+LAYOUTS = ["unoptimized", "optimized"]
 # What programs that read something else each time need: several recordings (docs/START.md).
 RECORDINGS = 3
 INSIDE = HERE / "inside"
@@ -70,7 +70,7 @@ class Program:
         profiles = [profile(plain, f"{name}-{number}", self.command, ready=READY) for number in range(RECORDINGS)]
         # The one that was ready soonest: what else the machine did then is a part of a recording.
         self.profile = min(profiles, key=lambda path: inspect(path)["ready_s"])
-        self.images = {"unoptimised": plain, "optimised": optimized(plain, f"{name}-fast", *profiles)}
+        self.images = {"unoptimized": plain, "optimized": optimized(plain, f"{name}-fast", *profiles)}
 
     def start(self, layout, medium):
         return start(self.images[layout], self.command, medium=medium, ready=READY)
@@ -87,7 +87,7 @@ def compared(bench, program, layout, medium, runs):
     where = ["--compare", f"{medium},{layout}"]
     predicted = program.predicted(layout, "--own-time", own, *where)
     parts = own + runs.median(cold, "demand_wait_s")
-    real = [run["ready_s"] if layout == "optimised" else own + run["demand_wait_s"] for run in runs[cold]]
+    real = [run["ready_s"] if layout == "optimized" else own + run["demand_wait_s"] for run in runs[cold]]
     off = [abs(predicted["ready_s"] / one - 1) for one in real]
     bench.figure(f"{program.name}, {medium} {layout}: predicted is off by",
                  abs(predicted["ready_s"] / statistics.median(real) - 1), at_most=0.05, noise=[min(off), max(off)],

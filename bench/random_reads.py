@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""Cold random 4 KiB reads of files: an unoptimised image against squashfs, on the flat media.
+"""Cold random 4 KiB reads of files: an unoptimized image against squashfs, on the flat media.
 
 Both are mounted afresh, each on a medium of its own, and asked in turn for the same pages of the same files. Opening
 a file, which reads metadata, is timed apart from reading the page.

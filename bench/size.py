@@ -1,7 +1,7 @@
 #!/usr/bin/env python3
-"""Sizes of unoptimised images against squashfs at the same level, and what optimising costs.
+"""Sizes of unoptimized images against squashfs at the same level, and what optimizing costs.
 
-Sizes do not vary, so nothing is repeated but the timing of optimising.
+Sizes do not vary, so nothing is repeated but the timing of optimizing.
 """
 
 import struct
@@ -36,13 +36,13 @@ def compare(bench, name, image_path, squashfs_path, window, limit):
     """The figure of one image."""
     ours, theirs = image_path.stat().st_size, squashfs_path.stat().st_size
     of_ours, of_theirs = ext4_metadata_bytes(image_path, window), squashfs_metadata_bytes(squashfs_path)
-    bench.figure(f"unoptimised image ÷ squashfs, {name}, {window} windows", ours / theirs, at_most=limit, detail={
+    bench.figure(f"unoptimized image ÷ squashfs, {name}, {window} windows", ours / theirs, at_most=limit, detail={
         "image_bytes": ours, "squashfs_bytes": theirs, "image_metadata_bytes": of_ours,
         "squashfs_metadata_bytes": of_theirs,
         "ratio_without_metadata": round((ours - of_ours) / (theirs - of_theirs), 4)})
 
 def optimizing(bench):
-    """Building against optimising, by time and by what is in the cold region."""
+    """Building against optimizing, by time and by what is in the cold region."""
     plain = image(minbase_root(), "minbase")
     recorded = profile(plain, "minbase-small", SMALL_COMMAND)
     optimized = scratch() / "optimized.hsi"
@@ -56,9 +56,9 @@ def optimizing(bench):
     seconds = bench.turns({"optimize": optimize}).median("optimize", "seconds")
     before, after = (inspect(path)["cold_digest"] for path in (plain, optimized))
     build_s = known_inputs()[plain.name]["seconds"]
-    bench.figure("cold digests that differ after optimising", int(before != after), at_most=0,
+    bench.figure("cold digests that differ after optimizing", int(before != after), at_most=0,
                  detail={"cold_digest_before": before, "cold_digest_after": after})
-    bench.figure("time to optimise ÷ time to build, minbase", seconds / build_s,
+    bench.figure("time to optimize ÷ time to build, minbase", seconds / build_s,
                  detail={"build_s": build_s, **seconds.runs.detail()})
 
 @benchmark(repeats=3)

@@ -11,8 +11,8 @@ from inputs import cache
 
 # The ratios of the demo, by their names there: the figure, its limit, and the contender that is the other side.
 LIMITS = {
-    "optimized_to_limit": ("optimised start ÷ max(warm native, hot bytes ÷ 25 MB/s)", 1.15, "limit"),
-    "optimized_to_squashfs_sorted": ("optimised start ÷ sorted squashfs", 0.50, "squashfs-sorted"),
+    "optimized_to_limit": ("optimized start ÷ max(warm native, hot bytes ÷ 25 MB/s)", 1.15, "limit"),
+    "optimized_to_squashfs_sorted": ("optimized start ÷ sorted squashfs", 0.50, "squashfs-sorted"),
     "hot_bytes_to_packing": ("hot region ÷ independent zstd-19/128 KiB packing", 1.05, None),
 }
 

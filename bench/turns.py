@@ -5,7 +5,7 @@ its figures stand side by side.
     bench/turns.py [--repeats N] [--pairs N] PROGRAM CACHE SCRIPT[:REPEATS]...
 
 PROGRAM is the earlier build, and CACHE the folder of its inputs: each build makes its images, profiles and packings itself,
-since a build may not read what a later one writes. Optimised starts, for which no script counts processor time, are run
+since a build may not read what a later one writes. Optimized starts, for which no script counts processor time, are run
 in pairs as well.
 """
 
@@ -27,7 +27,7 @@ BEFORE, NOW = "before", "now"
 LIMITS = {"ready_s": None, "cpu_s": 0.9, "hot_compressed_bytes": 1.02}
 
 def one_start(build, medium):
-    """One optimised start, and the processor time of all that it started."""
+    """One optimized start, and the processor time of all that it started."""
     os.environ["HEADSTART"], os.environ["HEADSTART_CACHE"] = build
     used = lambda of=resource.RUSAGE_CHILDREN: sum(resource.getrusage(of)[:2])
     before_s = used()
@@ -35,11 +35,11 @@ def one_start(build, medium):
     return {**{key: summary[key] for key in LIMITS if key in summary}, "cpu_s": used() - before_s}
 
 def pairs(bench, builds, medium):
-    """Figures of optimised starts in pairs."""
+    """Figures of optimized starts in pairs."""
     runs = bench.turns({name: partial(one_start, build, medium) for name, build in builds.items()},
                        say=f"{medium}: {{ready_s:.2f}} s, {{cpu_s:.2f}} s of processor time")
     for key, limit in LIMITS.items():
-        bench.figure(f"optimised start, {key}, now ÷ before, {medium}", runs.ratio(NOW, BEFORE, key), at_most=limit)
+        bench.figure(f"optimized start, {key}, now ÷ before, {medium}", runs.ratio(NOW, BEFORE, key), at_most=limit)
 
 def results(script, build):
     """The figures of one run of a script with a build: {name: figure}."""
@@ -80,7 +80,7 @@ def add(args, what, measure, *words):
 def main():
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawTextHelpFormatter)
     parser.add_argument("--repeats", type=int, default=2, dest="rounds", help="runs of each script (default 2)")
-    parser.add_argument("--pairs", type=int, default=9, help="optimised starts of each build (default 9)")
+    parser.add_argument("--pairs", type=int, default=9, help="optimized starts of each build (default 9)")
     parser.add_argument("program", metavar="PROGRAM")
     parser.add_argument("cache", metavar="CACHE")
     parser.add_argument("scripts", nargs="*", metavar="SCRIPT")

@@ -1,8 +1,8 @@
 #!/usr/bin/env python3
-"""A start from an image that was optimised for another program, or not at all, against squashfs.
+"""A start from an image that was optimized for another program, or not at all, against squashfs.
 
-Three images: optimised for `dpkg --verify` of packages that the start does not touch; optimised for another Python
-program; not optimised. Each starts the demo's program on every medium, as does a squashfs (zstd, 128 KiB) of the
+Three images: optimized for `dpkg --verify` of packages that the start does not touch; optimized for another Python
+program; not optimized. Each starts the demo's program on every medium, as does a squashfs (zstd, 128 KiB) of the
 same root on the same medium.
 """
 

@@ -213,8 +213,8 @@ const EXAMPLES: &[(&str, &[&str])] = &[
         "lab predict",
         &[
             "headstart lab predict fast.hsi --profile start.hsp --emulate cd-24x-cav",
-            "headstart lab predict fast.hsi -p start.hsp --compare hdd-7200,nvme,raw,unoptimised,optimised",
-            "headstart lab predict start.hsp --emulate lan-1g --layout optimised --clients 1,10000 --within 9",
+            "headstart lab predict fast.hsi -p start.hsp --compare hdd-7200,nvme,raw,unoptimized,optimized",
+            "headstart lab predict start.hsp --emulate lan-1g --layout optimized --clients 1,10000 --within 9",
             "headstart lab predict start.hsp --emulate wan-20ms --clients 1000 --edge-cache lan-1g",
         ],
     ),

@@ -55,7 +55,7 @@ impl Sample {
         options.layout.first_chunk_bytes = 8 << 10;
         options.layout.max_chunk_bytes = 32 << 10;
         let (from, to) = (sample.path("cold.hsi"), sample.path("hot.hsi"));
-        hs_build::optimize(&cold, Some(&from), &[profile], &to, &options, &|_| {}).expect("optimised");
+        hs_build::optimize(&cold, Some(&from), &[profile], &to, &options, &|_| {}).expect("optimized");
         sample
     }
 

@@ -1,7 +1,7 @@
 //! The second story: a system boots.
 //!
 //! ```text
-//! root (mmdebstrap) ─► raw ext4 ─┬► image ─► recorded boot ─► optimised image
+//! root (mmdebstrap) ─► raw ext4 ─┬► image ─► recorded boot ─► optimized image
 //!                                └► cloop-like image
 //! ```
 //!

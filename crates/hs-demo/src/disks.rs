@@ -168,7 +168,7 @@ fn check_cold_is_unchanged(cache: &Cache, files: &Files) -> anyhow::Result<()> {
     }
     if !same_size || at < one.bytes {
         bail!(
-            "optimising changed the cold region at byte {at}; compare {plain} and {fast} in {}",
+            "optimizing changed the cold region at byte {at}; compare {plain} and {fast} in {}",
             cache.dir().display()
         );
     }

@@ -49,7 +49,7 @@ impl Limit {
         let critical_path_s = self.critical_path_s?;
         Some(format!(
             "Its critical path, computing and the waits for an undisturbed stream of what is read, takes \
-             {critical_path_s:.2} s; optimised, it takes {:.3} × that.",
+             {critical_path_s:.2} s; optimized, it takes {:.3} × that.",
             ready_s / critical_path_s
         ))
     }

@@ -26,7 +26,7 @@ pub(super) struct Common {
     /// zstd level of the hot region.
     pub(super) hot_level: i32,
     pub(super) limit: Limit,
-    /// Seconds that optimising took, compression of the hot region included.
+    /// Seconds that optimizing took, compression of the hot region included.
     pub(super) optimize_s: f64,
     /// Compared byte for byte.
     pub(super) cold_region_unchanged: bool,
@@ -103,7 +103,7 @@ mod tests {
         assert_eq!((json["repeats"].as_u64(), json["demo_s"].as_f64()), (Some(3), Some(2.0)));
         let runs = json["runs"].as_object().unwrap();
         let names: Vec<_> = runs.keys().map(String::as_str).collect();
-        assert_eq!(names, ["cloop_like", "optimised", "raw", "unoptimised", "warm"]);
+        assert_eq!(names, ["cloop_like", "optimized", "raw", "unoptimized", "warm"]);
         for (name, run) in runs {
             assert!(run["ready_s"].as_f64().is_some_and(|ready| ready > 0.0), "{name}");
             for key in
@@ -112,7 +112,7 @@ mod tests {
                 assert!(run.get(key).is_some(), "{name} {key}");
             }
         }
-        assert_eq!(json["boot"]["contenders"][3]["contender"], "optimised");
+        assert_eq!(json["boot"]["contenders"][3]["contender"], "optimized");
         assert!(json.get("start").is_none());
     }
 

@@ -1,7 +1,7 @@
 //! The third story: a saved guest goes on.
 //!
 //! ```text
-//! root (mmdebstrap, with a kernel) ─► disk ─► boot ─► snapshot ─► recorded resumes ─► both optimised
+//! root (mmdebstrap, with a kernel) ─► disk ─► boot ─► snapshot ─► recorded resumes ─► both optimized
 //! ```
 //!
 //! Then the same Debian boots from memory, which is the limit of any boot, and goes on from memory and from

@@ -35,7 +35,7 @@ fn bench(placement: Placement) -> &'static Bench {
             (0..BLOCKS / 3).map(|number| BlockRange::new(Lba(number * 7 % (BLOCKS / 3) * 3), 2)).collect();
         let start = profile(&open(&bench.path("cold")), &bench.disk, &reads);
         let options = OptimizeOptions { place: HotPlacement::At(placement), ..hot_options(2) };
-        bench.optimize_with("cold", "hot", &[start], &options).expect("optimised");
+        bench.optimize_with("cold", "hot", &[start], &options).expect("optimized");
         bench
     })
 }

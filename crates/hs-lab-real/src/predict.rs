@@ -108,21 +108,21 @@ pub enum Layout {
     /// Uncompressed.
     Raw,
     /// An image without a hot region.
-    Unoptimised,
+    Unoptimized,
     /// An image with a hot region.
-    Optimised,
+    Optimized,
 }
 
 impl Layout {
     /// All of them.
-    pub const ALL: [Self; 3] = [Self::Raw, Self::Unoptimised, Self::Optimised];
+    pub const ALL: [Self; 3] = [Self::Raw, Self::Unoptimized, Self::Optimized];
 
     /// Its name.
     pub const fn name(self) -> &'static str {
         match self {
             Self::Raw => "raw",
-            Self::Unoptimised => "unoptimised",
-            Self::Optimised => "optimised",
+            Self::Unoptimized => "unoptimized",
+            Self::Optimized => "optimized",
         }
     }
 
@@ -130,8 +130,8 @@ impl Layout {
     pub const fn about(self) -> &'static str {
         match self {
             Self::Raw => "Uncompressed",
-            Self::Unoptimised => "An image without a hot region",
-            Self::Optimised => "An image with a hot region",
+            Self::Unoptimized => "An image without a hot region",
+            Self::Optimized => "An image with a hot region",
         }
     }
 
@@ -252,7 +252,7 @@ fn cases(args: &Question, image: Option<&Image>) -> Vec<Case> {
     }
     if layouts.is_empty() {
         let has_hot = image.is_some_and(|image| image.hot_chunk_count() > 0);
-        layouts.push(args.layout.unwrap_or(if has_hot { Layout::Optimised } else { Layout::Unoptimised }));
+        layouts.push(args.layout.unwrap_or(if has_hot { Layout::Optimized } else { Layout::Unoptimized }));
     }
     if schedulers.is_empty() {
         schedulers.push(args.scheduler);
@@ -282,8 +282,8 @@ fn on_medium(args: &Question, known: &Known, layout: Layout) -> anyhow::Result<O
         None => layouts::of_ratio(known.profile.disk_bytes, f64::from(args.ratio) / 100.0)?,
     };
     Ok(Some(match (layout, found.layout.hot.is_empty()) {
-        (Layout::Unoptimised, false) => found.without_hot(),
-        (Layout::Optimised, true) => found.with_hot(&known.profile),
+        (Layout::Unoptimized, false) => found.without_hot(),
+        (Layout::Optimized, true) => found.with_hot(&known.profile),
         _ => found,
     }))
 }

@@ -19,7 +19,7 @@ pub struct Covered {
     /// Its blocks.
     pub blocks: u64,
     /// Of these, blocks that some other profile has. The rest a start like this one would have missed in an
-    /// image that was optimised by the others alone (leave one out).
+    /// image that was optimized by the others alone (leave one out).
     pub in_others: u64,
 }
 

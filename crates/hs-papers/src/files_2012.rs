@@ -212,8 +212,8 @@ fn rows(files: &Arrangements, archives: &Archives) -> Vec<Vec<Cell>> {
         ("the same, decompressed on 1 core", COMPRESSED, archives.cores[0], Some(3.1)),
         ("the same, decompressed on 2 cores", COMPRESSED, archives.cores[1], Some(1.55)),
         ("the same, decompressed on 4 cores", COMPRESSED, archives.cores[2], Some(0.9)),
-        ("optimised image, fast end, not compressed", NEEDED, archives.needed, None),
-        ("optimised image, fast end, 4 cores", IMAGE, archives.image, Some(0.678)),
+        ("optimized image, fast end, not compressed", NEEDED, archives.needed, None),
+        ("optimized image, fast end, 4 cores", IMAGE, archives.image, Some(0.678)),
     ]
     .map(|(what, bytes, seconds, published)| {
         let published = published.map_or_else(|| "".into(), |seconds| Cell::Number(seconds, 2));
@@ -242,12 +242,12 @@ pub(crate) fn run(seed: u64) -> Report {
         ratio("fast end ÷ slow end", outside / compressed, 0.9 / 1.8).arithmetic(),
         ratio("decompressed on 2 cores ÷ on 1", cores[1] / cores[0], 1.55 / 3.1).arithmetic(),
         ratio("decompressed on 4 cores ÷ on 1", cores[2] / cores[0], 0.9 / 3.1).arithmetic(),
-        Figure::new("scattered ÷ optimised image, 4 cores", files.scattered / image)
+        Figure::new("scattered ÷ optimized image, 4 cores", files.scattered / image)
             .off(files.needed / needed)
             .target(Target::AtLeast(93.0))
             .published("003", Claim::Ratio(63.44 / 0.678))
             .because(PASSED),
-        Figure::new("scattered ÷ optimised image, 4 cores, the same bytes", files.needed / image)
+        Figure::new("scattered ÷ optimized image, 4 cores, the same bytes", files.needed / image)
             .off(files.needed / needed)
             .target(Target::AtLeast(93.0)),
     ];

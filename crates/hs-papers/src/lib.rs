@@ -47,7 +47,7 @@ pub const EXPERIMENTS: &[Experiment] = &[
         name: "live-cd-2005",
         about: "A live CD before and after its blocks were put in order (seeds 000, tables 1 and 2, figure 4)",
         parameters: "counts and sizes from tables 1 and 2; the drive as in docs/MEDIA.md; the trace is drawn from the moves of a start that we recorded",
-        engine: "the disk engine with its prefetch brings the optimised start; the queue serves the scattered one",
+        engine: "the disk engine with its prefetch brings the optimized start; the queue serves the scattered one",
         run: live_cd_2005::run,
     },
     Experiment {
@@ -131,7 +131,7 @@ pub const EXPERIMENTS: &[Experiment] = &[
         name: "files-2012",
         about: "The files of a start, laid out ever better on a hard disk (seeds 003)",
         parameters: "sizes, computing and rates from the author; the disk hdd-2010 (docs/MEDIA.md), whose positioning time is the author's; sizes of files and the file system are assumptions",
-        engine: "the disk engine with its prefetch brings the optimised image; the queue serves the files",
+        engine: "the disk engine with its prefetch brings the optimized image; the queue serves the files",
         run: files_2012::run,
     },
     Experiment {

@@ -107,9 +107,9 @@ fn large_buffer_caches() {
 
 #[test]
 fn files_on_a_disk() {
-    let report = judge("files-2012", &["archive", "optimised image"]);
+    let report = judge("files-2012", &["archive", "optimized image"]);
     matters(&report, "÷ scattered");
-    matters(&report, "optimised image");
+    matters(&report, "optimized image");
 }
 
 #[test]

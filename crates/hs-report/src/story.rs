@@ -35,8 +35,8 @@ const DEMO_STORIES: [DemoStory; 3] = [
     DemoStory {
         key: "boot",
         title: "A system boots",
-        ours: &["unoptimised", "optimised"],
-        after: "optimised",
+        ours: &["unoptimized", "optimized"],
+        after: "optimized",
         warm: "warm",
     },
     DemoStory {

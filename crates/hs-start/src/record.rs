@@ -50,7 +50,7 @@ pub fn start(mut spec: Start, read_ahead: ReadAhead) -> anyhow::Result<(Profile,
     profile.files = match spec.mount.driver {
         FsDriver::Kernel if spec.mount.partition.is_some() => {
             log::warn!(
-                "which files were read is not recorded of a partition: images optimised by this profile are \
+                "which files were read is not recorded of a partition: images optimized by this profile are \
                  prefetched, but warm no caches; an image of the partition alone does (`build --partition`)"
             );
             Vec::new()
@@ -60,7 +60,7 @@ pub fn start(mut spec: Start, read_ahead: ReadAhead) -> anyhow::Result<(Profile,
             .unwrap_or_default(),
         FsDriver::Fuse2fs => {
             log::warn!(
-                "which files were read is not recorded without root: images optimised by this profile are prefetched, but warm no caches"
+                "which files were read is not recorded without root: images optimized by this profile are prefetched, but warm no caches"
             );
             Vec::new()
         }

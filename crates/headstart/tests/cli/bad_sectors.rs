@@ -28,7 +28,7 @@ fn cold_chunk(image: &Image, window: u64) -> ByteRange {
 }
 
 /// A scene with an image `hot.hsi` whose disk is hot from window 20 on, and that disk.
-fn optimised() -> (Scene, Vec<u8>) {
+fn optimized() -> (Scene, Vec<u8>) {
     let scene = Scene::new();
     let disk = scene.image("cold.hsi", BLOCKS, 51);
     let hot = (20 * WINDOW / BLOCK) as u64..BLOCKS as u64;
@@ -82,7 +82,7 @@ fn unreadable_hot_chunks_are_read_from_their_cold_copies() {
     if !machine_has(&[]) {
         return;
     }
-    let (scene, disk) = optimised();
+    let (scene, disk) = optimized();
     let hot = image(&scene.path("hot.hsi"));
     let places: Vec<String> = (1..hot.hot_chunk_count())
         .step_by(5)
@@ -115,7 +115,7 @@ fn an_unreadable_cold_chunk_is_an_error_to_who_reads_its_window_and_to_nobody_el
     if !machine_has(&[]) {
         return;
     }
-    let (scene, disk) = optimised();
+    let (scene, disk) = optimized();
     // One window that is only cold, and one that is hot as well.
     let hot = image(&scene.path("hot.hsi"));
     assert!(hot.hot_place(Lba((5 * WINDOW / BLOCK) as u64)).is_none());
@@ -139,7 +139,7 @@ fn what_can_be_read_at_the_third_try_is_read() {
     if !machine_has(&[]) {
         return;
     }
-    let (scene, disk) = optimised();
+    let (scene, disk) = optimized();
     let hot = image(&scene.path("hot.hsi"));
     let bad = [0, 9, 25].map(|window| format!("--bad-sectors={}x2", cold_chunk(&hot, window)));
     let (dir, path) = (scene.folder("dir"), scene.arg("hot.hsi"));
@@ -160,7 +160,7 @@ fn a_real_medium_with_unreadable_sectors_is_no_different() {
     if !machine_has(&[]) {
         return;
     }
-    let (scene, disk) = optimised();
+    let (scene, disk) = optimized();
     let hot = image(&scene.path("hot.hsi"));
     // One hot chunk, one cold window, and the superblock. The kernel reads whole pages, so what shares one
     // with a bad place is lost with it.

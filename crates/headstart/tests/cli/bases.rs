@@ -67,7 +67,7 @@ fn a_disk_that_was_changed_is_its_changes() {
     run(["build", "--raw", &raw, "-o", &out, "--base", &child]).fails(1, &["child.hsi", "cannot be a base"]);
     assert!(!scene.path("out").exists());
 
-    // A recorded start is copied, so what was optimised is as good as without a base.
+    // A recorded start is copied, so what was optimized is as good as without a base.
     let hot = scene.arg("hot.hsi");
     run(["optimize", &child, "-p", &profile, "-o", &hot, "--base", &base]).ok();
     run(["verify", &hot, "--against", &raw, "--base", &base]).ok();

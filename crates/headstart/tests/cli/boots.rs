@@ -148,7 +148,7 @@ fn a_guest_that_is_ready_is_ended_and_its_writes_are_gone() {
     scene.wait_until_clean();
     assert_nothing_is_in_tmp(&scene);
 
-    // From memory alone, and from an unoptimised disk of another kind.
+    // From memory alone, and from an unoptimized disk of another kind.
     let raw = scene.arg("guest.raw");
     fs::File::create(&raw).and_then(|file| file.set_len(32 << 20)).expect("a file");
     let made = Command::new("mkfs.ext4")
@@ -436,7 +436,7 @@ fn however_a_boot_ends_nothing_of_it_is_left() {
 }
 
 #[test]
-fn a_debian_boots_is_recorded_optimised_and_asks_for_less() {
+fn a_debian_boots_is_recorded_optimized_and_asks_for_less() {
     if !machine_has(&[GUEST, &["/usr/bin/mmdebstrap"]].concat()) {
         return;
     }
@@ -459,9 +459,9 @@ fn a_debian_boots_is_recorded_optimised_and_asks_for_less() {
     let plain = asked(&image);
     // A kernel that drops pushed pages, for another program of the machine, reads them again page by page;
     // but most boots read less.
-    let optimised = [(); 3].map(|()| asked(&fast));
-    let few = optimised.iter().filter(|asked| asked[0] * 2 < plain[0] && asked[1] < plain[1]).count();
-    assert!(few >= 2, "demand and store requests: {plain:?}, optimised {optimised:?}");
+    let optimized = [(); 3].map(|()| asked(&fast));
+    let few = optimized.iter().filter(|asked| asked[0] * 2 < plain[0] && asked[1] < plain[1]).count();
+    assert!(few >= 2, "demand and store requests: {plain:?}, optimized {optimized:?}");
     scene.wait_until_clean();
     assert_nothing_is_in_tmp(&scene);
 }

@@ -36,7 +36,7 @@ fn a_boot_from_a_forged_file_system_fails_and_says_why() {
 }
 
 #[test]
-fn an_optimised_image_of_a_forged_file_system_has_no_files_and_is_made() {
+fn an_optimized_image_of_a_forged_file_system_has_no_files_and_is_made() {
     if !machine_has(&["/usr/sbin/mkfs.ext4"]) {
         return;
     }

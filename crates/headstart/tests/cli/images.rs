@@ -1,4 +1,4 @@
-//! Building, optimising, verifying and inspecting images.
+//! Building, optimizing, verifying and inspecting images.
 
 use std::fs;
 use std::io::Read as _;

@@ -238,7 +238,7 @@ fn a_start_is_predicted_for_every_combination() {
     let (image, profile) = (scene.arg("root.hsi"), scene.arg("start.hsp"));
     let fast = scene.arg("fast.hsi");
     run(["optimize", &image, "--profile", &profile, "-o", &fast]).ok();
-    let compare = "cd-24x-cav,nvme,raw,unoptimised,optimised";
+    let compare = "cd-24x-cav,nvme,raw,unoptimized,optimized";
     let arguments =
         ["lab", "predict", &fast, "--profile", &profile, "--own-time", "0.5", "--compare", compare, "--json"];
     let said = run(arguments).ok().json();
@@ -266,11 +266,11 @@ fn a_start_is_predicted_for_every_combination() {
         "--clients",
         "3",
         "--layout",
-        "optimised",
+        "optimized",
         "--csv",
     ]);
     let csv = csv.ok().stdout;
-    assert!(csv.lines().count() == 2 && csv.contains("\nlan-10m,optimised,headstart,3,true,"), "{csv}");
+    assert!(csv.lines().count() == 2 && csv.contains("\nlan-10m,optimized,headstart,3,true,"), "{csv}");
     let waits = csv.lines().nth(1).expect("a row").split(',').nth(9).expect("a column");
     assert!(waits.len() > 5, "rounded: {csv}");
 

@@ -218,7 +218,7 @@ fn nbdfuse_shows_the_disk_as_a_file() {
 }
 
 #[test]
-fn an_optimised_image_is_prefetched_over_nbd() {
+fn an_optimized_image_is_prefetched_over_nbd() {
     if !has_tools(&["nbdcopy"]) {
         return;
     }

@@ -34,7 +34,7 @@ fn before_and_after_are_of_one_disk() {
         report(&scene, &["start.hsp", "before.csv", "after.csv", "before.json", "after.json", "fast.hsi"]);
     let disks = data["disks"].as_array().expect("disks");
     assert_eq!(disks.len(), 1, "profile, traces and image are of one disk");
-    assert!(disks[0]["hot"]["runs"]["first"]["count"].as_u64() > Some(0), "the image is optimised");
+    assert!(disks[0]["hot"]["runs"]["first"]["count"].as_u64() > Some(0), "the image is optimized");
     assert!(disks[0]["files"]["paths"]["count"].as_u64() > Some(2), "its files are named");
     let inputs = data["inputs"].as_array().expect("inputs");
     let kinds: Vec<&str> = inputs.iter().filter_map(|input| input["kind"].as_str()).collect();

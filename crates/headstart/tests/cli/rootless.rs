@@ -101,8 +101,8 @@ impl User {
         ours.map(|process| read(&process, "cmdline")).collect()
     }
 
-    /// Records `command` and optimises the image by that, both into `out`: gives the new image.
-    fn optimised(&self, image: &str, command: &[&str]) -> String {
+    /// Records `command` and optimizes the image by that, both into `out`: gives the new image.
+    fn optimized(&self, image: &str, command: &[&str]) -> String {
         let (profile, fast) = (self.scene.arg("out/p.hsp"), self.scene.arg("out/fast.hsi"));
         self.run(&[&["profile", image, "-o", &profile, "--grace", "0", "--"], command].concat()).ok();
         self.run(&["optimize", image, "-p", &profile, "-o", &fast]).ok();
@@ -225,7 +225,7 @@ fn a_users_start_that_is_killed_takes_everything_along() {
 }
 
 #[test]
-fn a_user_records_optimises_and_repeats_a_start() {
+fn a_user_records_optimizes_and_repeats_a_start() {
     if !machine_serves_users() {
         return;
     }
@@ -268,7 +268,7 @@ fn nothing_is_read_ahead_of_a_users_start_that_is_prefetched() {
     let user = User::new();
     let image = user.root();
     user.folder();
-    let fast = user.optimised(&image, &["/bin/cat", "/etc/motd"]);
+    let fast = user.optimized(&image, &["/bin/cat", "/etc/motd"]);
     let script = "echo up; while :; do sleep 0.1; done";
     let medium = ["--medium", "flat-1ms-400mbs"];
     let cases: [(&str, &[&str], u32); 4] = [

@@ -203,7 +203,7 @@ fn the_command_of_a_containers_image_is_started() {
     assert_eq!(said(&["--env", "A=mine"]), own.replace("A=image", "A=mine"));
     assert_eq!(said(&["--entrypoint", "cat", "--", "/etc/motd"]), "hello from the archive\n");
     assert_eq!(said(&["--entrypoint", "", "--", "id", "-u"]), "33\n");
-    // A profile is recorded of it, and an optimised image still has it.
+    // A profile is recorded of it, and an optimized image still has it.
     let profile = scene.arg("start.hsp");
     assert_eq!(run(["profile", &image, "-o", &profile]).ok().stdout, own);
     run(["optimize", &image, "--profile", &profile, "-o", &scene.arg("fast.hsi")]).ok();

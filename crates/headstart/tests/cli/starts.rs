@@ -231,7 +231,7 @@ fn a_start_that_is_killed_takes_its_command_along() {
 }
 
 #[test]
-fn a_start_is_recorded_optimised_and_repeated() {
+fn a_start_is_recorded_optimized_and_repeated() {
     if !machine_has(START) {
         return;
     }

@@ -31,7 +31,7 @@ proptest! {
         let file = with.child.path("child.hsi");
         let hot = with.child.path("hot.hsi");
         hs_build::optimize(&image, Some(&file), &[profile], &hot, &crate::sample::hot_options(2), &|_| {})
-            .expect("optimised");
+            .expect("optimized");
         prop_assert_eq!(open(&hot).superblock().base, image.superblock().base);
         verify(&with.open("hot.hsi"), Some((&raw, "disk.raw")), &|_| {}).expect("every block is right");
     }

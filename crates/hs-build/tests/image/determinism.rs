@@ -15,7 +15,7 @@ fn cold_bytes(bench: &Bench, name: &str) -> Vec<u8> {
 }
 
 #[test]
-fn building_and_optimising_depend_on_nothing_but_their_input() {
+fn building_and_optimizing_depend_on_nothing_but_their_input() {
     for (seed, window_bytes) in [(1, 4096), (2, 65_536), (3, 131_072), (4, 1 << 20)] {
         let mut prng = Prng::new(seed);
         let blocks = 300 + prng.below(900);
@@ -30,7 +30,7 @@ fn building_and_optimising_depend_on_nothing_but_their_input() {
         let image = open(&bench.path("one"));
         let profiles = [0, 1].map(|_| random_profile(&mut prng, &image, &bench.disk));
         let hot = bench.optimize("one", "hot", &profiles);
-        bench.optimize_with("one", "hot-four", &profiles, &hot_options(4)).expect("optimised");
+        bench.optimize_with("one", "hot-four", &profiles, &hot_options(4)).expect("optimized");
         assert!(bench.bytes("hot") == bench.bytes("hot-four"), "1 thread and 4");
         assert_eq!(hot.disk_digest, report.disk_digest);
         assert_ne!(hot.image_digest, report.image_digest);
@@ -40,13 +40,13 @@ fn building_and_optimising_depend_on_nothing_but_their_input() {
         // A hot region is replaced where that is asked for, whatever it was.
         let replacing = OptimizeOptions { replaces: true, ..hot_options(2) };
         bench.optimize("one", "other", &profiles[..1]);
-        bench.optimize_with("other", "replaced", &profiles, &replacing).expect("optimised");
-        assert!(bench.bytes("replaced") == bench.bytes("hot"), "optimised twice");
+        bench.optimize_with("other", "replaced", &profiles, &replacing).expect("optimized");
+        assert!(bench.bytes("replaced") == bench.bytes("hot"), "optimized twice");
         // Also in place.
-        bench.optimize_with("other", "other", &profiles, &replacing).expect("optimised");
+        bench.optimize_with("other", "other", &profiles, &replacing).expect("optimized");
         assert!(bench.bytes("other") == bench.bytes("hot"), "in place");
         // And no profile takes it away again.
-        bench.optimize_with("hot", "none", &[], &replacing).expect("optimised");
+        bench.optimize_with("hot", "none", &[], &replacing).expect("optimized");
         assert!(bench.bytes("none") == bench.bytes("one"), "without a hot region");
     }
 }

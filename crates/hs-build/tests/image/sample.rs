@@ -42,7 +42,7 @@ impl Bench {
     }
 
     pub(crate) fn optimize(&self, from: &str, to: &str, profiles: &[Profile]) -> OptimizeReport {
-        self.optimize_with(from, to, profiles, &hot_options(2)).expect("optimised")
+        self.optimize_with(from, to, profiles, &hot_options(2)).expect("optimized")
     }
 
     pub(crate) fn optimize_with(

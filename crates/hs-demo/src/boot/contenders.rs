@@ -26,16 +26,16 @@ const RECORD_GRACE: &str = "4";
 
 /// The places of the contenders, in the order in which they are timed and shown.
 pub(super) const CLOOP_LIKE: usize = 1;
-pub(super) const UNOPTIMISED: usize = 2;
-pub(super) const OPTIMISED: usize = 3;
+pub(super) const UNOPTIMIZED: usize = 2;
+pub(super) const OPTIMIZED: usize = 3;
 pub(super) const WARM: usize = 4;
 
 /// The disks, at their places.
 pub(super) const CONTENDERS: [Contender; 5] = [
     Contender { patience_s: RAW_PATIENCE_S, ..of("raw", "raw ext4", FILES.raw) },
     Contender { flags: &["--no-prefetch"], ..of("cloop_like", "cloop-like", CloopLike::FILE) },
-    of("unoptimised", "headstart", FILES.plain),
-    of("optimised", "headstart, optimised", FILES.fast),
+    of("unoptimized", "headstart", FILES.plain),
+    of("optimized", "headstart, optimized", FILES.fast),
     Contender { flags: &["--warm"], is_on_medium: false, ..of("warm", "all in memory", FILES.raw) },
 ];
 
@@ -86,7 +86,7 @@ pub(super) fn boot(
     console: Option<PathBuf>,
     trace: Option<PathBuf>,
 ) -> anyhow::Result<Summary> {
-    let tracer = trace.filter(|_| [UNOPTIMISED, OPTIMISED].contains(&place)).map(|file| Tracer::new(&file));
+    let tracer = trace.filter(|_| [UNOPTIMIZED, OPTIMIZED].contains(&place)).map(|file| Tracer::new(&file));
     let watch = tracer.as_ref().map(Tracer::watch);
     let spec = BootSpec { console, watch, ..spec.clone() };
     let booted = boot::boot(&spec).with_context(|| format!("boot from {}", CONTENDERS[place].label))?;
@@ -126,13 +126,13 @@ mod tests {
     #[test]
     fn contenders_stand_at_their_places() {
         let keys = CONTENDERS.map(|contender| contender.key);
-        assert_eq!(keys, ["raw", "cloop_like", "unoptimised", "optimised", "warm"]);
+        assert_eq!(keys, ["raw", "cloop_like", "unoptimized", "optimized", "warm"]);
         let flags = |place: usize| {
             boot_words(&CONTENDERS[place], Path::new("disk"), Medium::Cd24xCav, &Guest::Uml).split_off(6)
         };
         let on_cd = ["--emulate", "cd-24x-cav"];
         assert_eq!(
-            (flags(0), flags(OPTIMISED)),
+            (flags(0), flags(OPTIMIZED)),
             (on_cd.map(Into::into).into(), on_cd.map(Into::into).into())
         );
         assert_eq!(flags(CLOOP_LIKE), ["--emulate", "cd-24x-cav", "--no-prefetch"]);

@@ -3,7 +3,7 @@
 use hs_device::Medium;
 use serde::Serialize;
 
-use super::contenders::{CLOOP_LIKE, CloopLike, OPTIMISED, UNOPTIMISED, WARM};
+use super::contenders::{CLOOP_LIKE, CloopLike, OPTIMIZED, UNOPTIMIZED, WARM};
 use super::delivery::Delivery;
 use super::paper::Paper;
 use crate::limit::Limit;
@@ -12,14 +12,14 @@ use crate::ratio::{Goal, Ratio, Spread};
 use crate::turns::Tally;
 use hs_start::summary::Summary;
 
-/// An optimised boot may take so many times the limit.
+/// An optimized boot may take so many times the limit.
 const GOAL_LIMIT: Goal = Goal::AtMost(1.10);
-/// An optimised boot's share of the seeks of an unoptimised boot.
+/// An optimized boot's share of the seeks of an unoptimized boot.
 const GOAL_SEEKS: Goal = Goal::AtMost(0.05);
 /// The share of the medium's rate that prefetching uses.
 const GOAL_RATE: Goal = Goal::AtLeast(0.95);
 
-/// An optimised boot's wait for its medium over that of an unoptimised boot.
+/// An optimized boot's wait for its medium over that of an unoptimized boot.
 fn goal_wait(medium: Medium) -> Option<Goal> {
     match medium {
         Medium::Cd24xCav => Some(Goal::AtMost(0.10)),
@@ -48,14 +48,14 @@ pub(crate) struct Timed {
 /// The ratios that count; `None` where the boots do not decide them, since the second figure may be zero.
 #[derive(Clone, Copy, Debug, Serialize)]
 pub(crate) struct Ratios {
-    /// Storage wait of the optimised boot over that of the unoptimised one.
-    pub(super) wait_to_unoptimised: Option<Ratio>,
+    /// Storage wait of the optimized boot over that of the unoptimized one.
+    pub(super) wait_to_unoptimized: Option<Ratio>,
     /// And over that of the cloop-like one.
     pub(super) wait_to_cloop_like: Option<Ratio>,
-    /// Time of the optimised boot over the limit.
+    /// Time of the optimized boot over the limit.
     pub(super) ready_to_limit: Option<Ratio>,
-    /// The seeks of the optimised boot over those of the unoptimised one.
-    pub(super) seeks_to_unoptimised: Option<Ratio>,
+    /// The seeks of the optimized boot over those of the unoptimized one.
+    pub(super) seeks_to_unoptimized: Option<Ratio>,
     /// Its rate while prefetching over that of the medium at the place of the hot region.
     pub(super) prefetch_rate_to_medium: Option<Ratio>,
 }
@@ -95,22 +95,22 @@ pub(super) fn judge(
     // Where the guest is the limit, both are compared at its pace; a slow medium has its own.
     let to_limit = if limit.is_the_medium() {
         Ratio::of_runs(
-            ready(at(OPTIMISED)),
+            ready(at(OPTIMIZED)),
             warm.at_least(limit.medium_s.unwrap_or_default()),
             Some(GOAL_LIMIT),
         )
     } else {
-        Ratio::of_runs(pace.ready(at(OPTIMISED)), pace.ready(at(WARM)), Some(GOAL_LIMIT))
+        Ratio::of_runs(pace.ready(at(OPTIMIZED)), pace.ready(at(WARM)), Some(GOAL_LIMIT))
     };
     let seeks = |place| spread(at(place), |run| run.seeks as f64);
-    let optimised = at(OPTIMISED);
+    let optimized = at(OPTIMIZED);
     let ratios = Ratios {
-        wait_to_unoptimised: Ratio::of_runs(wait(optimised), wait(at(UNOPTIMISED)), goal_wait(medium)),
-        wait_to_cloop_like: Ratio::of_runs(wait(optimised), wait(at(CLOOP_LIKE)), goal_wait(medium)),
+        wait_to_unoptimized: Ratio::of_runs(wait(optimized), wait(at(UNOPTIMIZED)), goal_wait(medium)),
+        wait_to_cloop_like: Ratio::of_runs(wait(optimized), wait(at(CLOOP_LIKE)), goal_wait(medium)),
         ready_to_limit: to_limit,
-        seeks_to_unoptimised: Ratio::of_runs(seeks(OPTIMISED), seeks(UNOPTIMISED), Some(GOAL_SEEKS)),
+        seeks_to_unoptimized: Ratio::of_runs(seeks(OPTIMIZED), seeks(UNOPTIMIZED), Some(GOAL_SEEKS)),
         prefetch_rate_to_medium: delivery.and_then(|delivery| {
-            let rate = spread(optimised, |run| prefetch_rate(run).unwrap_or_default());
+            let rate = spread(optimized, |run| prefetch_rate(run).unwrap_or_default());
             Ratio::of_runs(rate, Spread::exact(delivery.bytes_per_second), Some(GOAL_RATE))
         }),
     };
@@ -205,7 +205,7 @@ pub(super) mod tests {
             image_bytes,
             ..Summary::default()
         };
-        let optimised = Summary {
+        let optimized = Summary {
             hot_bytes: 36_000_000,
             hot_compressed_bytes: 10_000_000,
             demand_wait_s: Some(0.25),
@@ -216,8 +216,8 @@ pub(super) mod tests {
         vec![
             tally(0, &[30.0], read(812, 413, 40, 20.0, 400_000_000)),
             tally(CLOOP_LIKE, &[20.0, 19.0, 21.0], read(300, 200, 20, 10.0, 120_000_000)),
-            tally(UNOPTIMISED, &[18.0, 18.5, 17.5], read(96, 91, 20, 8.0, 100_000_000)),
-            tally(OPTIMISED, &[10.2, 10.4, 10.3], optimised),
+            tally(UNOPTIMIZED, &[18.0, 18.5, 17.5], read(96, 91, 20, 8.0, 100_000_000)),
+            tally(OPTIMIZED, &[10.2, 10.4, 10.3], optimized),
             tally(WARM, &[10.0, 9.9, 10.1], read(0, 0, 0, 0.0, 400_000_000)),
         ]
     }
@@ -261,12 +261,12 @@ pub(super) mod tests {
     fn ratios_take_the_right_contenders() {
         let (limit, ratios, timed) = judge(&tallies(), Medium::Cd24xCav, delivery());
         assert_eq!((limit.limit_s, limit.program_s, limit.medium_s), (10.0, 10.0, Some(3.1)));
-        let wait = about(ratios.wait_to_unoptimised, 0.3 / 8.0);
+        let wait = about(ratios.wait_to_unoptimized, 0.3 / 8.0);
         assert_eq!((wait.goal, wait.met, wait.sure), (Some(Goal::AtMost(0.10)), Some(true), Some(true)));
         about(ratios.wait_to_cloop_like, 0.3 / 10.0);
         let to_limit = about(ratios.ready_to_limit, 1.03);
         assert_eq!((to_limit.met, to_limit.sure), (Some(true), Some(true)));
-        assert_eq!(about(ratios.seeks_to_unoptimised, 1.0 / 91.0).met, Some(true));
+        assert_eq!(about(ratios.seeks_to_unoptimized, 1.0 / 91.0).met, Some(true));
         assert_eq!(about(ratios.prefetch_rate_to_medium, 3.3 / 3.4).met, Some(true));
         assert_eq!(timed[0].all_ready_s, [30.0]);
         assert_eq!(timed[3].busy_bytes_per_second, Some(10e6 / 3.0));
@@ -276,14 +276,14 @@ pub(super) mod tests {
     #[test]
     fn a_slow_minute_of_the_machine_is_no_wait() {
         let mut tallies = tallies();
-        for (place, slowness) in [(UNOPTIMISED, 1.5), (OPTIMISED, 1.25), (WARM, 1.0)] {
+        for (place, slowness) in [(UNOPTIMIZED, 1.5), (OPTIMIZED, 1.25), (WARM, 1.0)] {
             for run in &mut tallies[place].runs {
                 run.guest_cpu_s = Some(8.0 * slowness);
                 run.ready_s = run.ready_s.map(|ready| ready * slowness);
             }
         }
         let (_, ratios, timed) = judge(&tallies, Medium::Cd24xCav, delivery());
-        about(ratios.wait_to_unoptimised, 0.3 / 8.0);
+        about(ratios.wait_to_unoptimized, 0.3 / 8.0);
         assert_eq!((timed[3].guest_cpu_s, timed[3].ready_s.median), (Some(10.0), 10.3 * 1.25));
         assert!((timed[3].storage_wait_s.unwrap().median - 0.3).abs() < 1e-9, "{timed:?}");
     }
@@ -291,11 +291,11 @@ pub(super) mod tests {
     #[test]
     fn each_drive_has_its_goal_and_a_slow_medium_is_the_limit() {
         let (_, ratios, _) = judge(&tallies(), Medium::Hdd7200, delivery());
-        assert_eq!(ratios.wait_to_unoptimised.unwrap().goal, Some(Goal::AtMost(0.15)));
+        assert_eq!(ratios.wait_to_unoptimized.unwrap().goal, Some(Goal::AtMost(0.15)));
         let flat = Medium::parse("flat-10ms-25mbs").unwrap();
         let slow = Delivery { delivery_s: 20.0, ..delivery().unwrap() };
         let (limit, ratios, _) = judge(&tallies(), flat, Some(slow));
-        assert_eq!(ratios.wait_to_unoptimised.unwrap().goal, None);
+        assert_eq!(ratios.wait_to_unoptimized.unwrap().goal, None);
         assert!(limit.is_the_medium());
         assert_eq!(ratios.ready_to_limit.unwrap().ratio, 10.3 / 20.0);
     }
@@ -303,12 +303,12 @@ pub(super) mod tests {
     #[test]
     fn without_waits_and_seeks_there_is_no_ratio_to_them() {
         let mut tallies = tallies();
-        for place in [CLOOP_LIKE, UNOPTIMISED] {
+        for place in [CLOOP_LIKE, UNOPTIMIZED] {
             tallies[place] = tally(place, &[9.9, 10.0, 10.2], Summary::default());
         }
-        tallies[OPTIMISED].runs[0].prefetch_stream_s = Some(0.0);
+        tallies[OPTIMIZED].runs[0].prefetch_stream_s = Some(0.0);
         let (_, ratios, _) = judge(&tallies, Medium::None, None);
-        assert!(ratios.wait_to_unoptimised.is_none() && ratios.seeks_to_unoptimised.is_none());
+        assert!(ratios.wait_to_unoptimized.is_none() && ratios.seeks_to_unoptimized.is_none());
         assert!(ratios.prefetch_rate_to_medium.is_none() && ratios.ready_to_limit.is_some());
     }
 }

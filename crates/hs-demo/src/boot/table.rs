@@ -80,20 +80,20 @@ fn sentences(outcome: &Outcome, tallies: &[Tally]) -> Vec<String> {
          this machine is no wait). KiB/s are of the time in which the medium was busy. [least to most that any two boots give]"
             .to_owned(),
         limit_sentence(outcome),
-        format!("Optimised, the boot takes {}.", times(ratios.ready_to_limit, "the limit")),
+        format!("Optimized, the boot takes {}.", times(ratios.ready_to_limit, "the limit")),
         format!(
             "It waits {} and {}.",
-            times(ratios.wait_to_unoptimised, "the unoptimised boot's wait"),
+            times(ratios.wait_to_unoptimized, "the unoptimized boot's wait"),
             times(ratios.wait_to_cloop_like, "the cloop-like one's")
         ),
-        format!("It seeks {}.", times(ratios.seeks_to_unoptimised, "the unoptimised boot's seeks")),
+        format!("It seeks {}.", times(ratios.seeks_to_unoptimized, "the unoptimized boot's seeks")),
         format!(
             "While prefetching, it reads at {}.",
             times(ratios.prefetch_rate_to_medium, "the medium's rate where the hot region lies")
         ),
     ];
-    let optimised_s = outcome.contenders[contenders::OPTIMISED].ready_s.median;
-    sentences.extend(outcome.common.limit.critical_path_sentence(optimised_s));
+    let optimized_s = outcome.contenders[contenders::OPTIMIZED].ready_s.median;
+    sentences.extend(outcome.common.limit.critical_path_sentence(optimized_s));
     sentences.push(waited_sentence(tallies));
     let cannot_tell = outcome
         .contenders
@@ -184,7 +184,7 @@ mod tests {
     fn every_row_says_how_often_it_was_booted() {
         let text = text("cd-24x-cav", 3);
         assert_eq!(fields(&text, "raw ext4 "), "1 30.00 – 20.00 812 413 38.1 1953 381.5");
-        assert_eq!(fields(&text, "headstart, optimised "), "3 10.30 10.20–10.40 0.30 7 1 9.5 3255 104.9");
+        assert_eq!(fields(&text, "headstart, optimized "), "3 10.30 10.20–10.40 0.30 7 1 9.5 3255 104.9");
         assert_eq!(fields(&text, "all in memory "), "3 10.00 9.90–10.10 – – – – – –");
         assert!(text.contains("medians of 3 boots in turns, raw ext4 of 1;"), "{text}");
         assert!(text.contains("the hot region of 9.5 MiB, 3320 KiB/s where it lies"), "{text}");
@@ -198,12 +198,12 @@ mod tests {
         let text = text("cd-24x-cav", 3);
         assert!(text.contains("It waits 0.038 [") && text.contains("(goal ≤ 0.10: met)"), "{text}");
         assert!(text.contains("The limit is the guest itself: 10.00 s"), "{text}");
-        assert!(text.contains("waited for the medium: headstart, optimised 0.25 s (median"), "{text}");
+        assert!(text.contains("waited for the medium: headstart, optimized 0.25 s (median"), "{text}");
         assert!(!text.contains("cannot be told"), "{text}");
         let (mut outcome, tallies) = outcome("cd-24x-cav", 3);
         outcome.contenders[3].storage_wait_s = Some(Spread::new(0.1, [-0.1, 0.1, 0.3]));
         let text = render(&facts(3), &outcome, &tallies);
-        assert!(text.contains("than the wait from: headstart, optimised. It cannot"), "{text}");
+        assert!(text.contains("than the wait from: headstart, optimized. It cannot"), "{text}");
     }
 
     #[test]

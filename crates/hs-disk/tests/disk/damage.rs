@@ -87,7 +87,7 @@ fn subject(placement: Placement) -> Subject {
     let runs = vec![hs_trace::FileRun { page: 3, blocks: runs[0] }];
     start.files = vec![hs_trace::FileUse { path: "/bin/program".to_owned(), inode: 12, runs }];
     let options = OptimizeOptions { place: hs_build::HotPlacement::At(placement), ..hot_options(2) };
-    bench.optimize_with("cold", "hot", &[start], &options).expect("optimised");
+    bench.optimize_with("cold", "hot", &[start], &options).expect("optimized");
     let image = open(&bench.path("hot"));
     let Ok(hs_format::WindowRef::Chunk(chunk)) = image.window(4) else { panic!("window 4 is stored") };
     Subject {

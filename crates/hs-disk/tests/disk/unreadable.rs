@@ -32,7 +32,7 @@ fn bench_with(placement: Placement) -> Bench {
     let runs = [(0, 9), (100, 4), (40, 2)].map(|(lba, count)| BlockRange::new(Lba(lba), count));
     let start = profile(&open(&bench.path("cold")), &bench.disk, &runs);
     let options = OptimizeOptions { place: HotPlacement::At(placement), ..hot_options(2) };
-    bench.optimize_with("cold", "hot", &[start], &options).expect("optimised");
+    bench.optimize_with("cold", "hot", &[start], &options).expect("optimized");
     bench
 }
 

@@ -120,13 +120,13 @@ fn a_raw_start_is_its_program_and_its_waits() {
 #[test]
 fn a_hot_region_saves_waits_and_seeks_on_every_medium() {
     for medium in ["cd-24x-cav", "hdd-7200", "flat-10ms-25mbs", "sd-uhs1", "lan-10m", "nvme"] {
-        let [raw, unoptimised, optimised] = [Disk::Raw, Disk::Image(image(false)), Disk::Image(image(true))]
+        let [raw, unoptimized, optimized] = [Disk::Raw, Disk::Image(image(false)), Disk::Image(image(true))]
             .map(|disk| predict(&disk, medium, Crowd::ALONE));
         let ready = |predicted: &Predicted| predicted.slowest().ready;
-        assert!(ready(&optimised) < ready(&unoptimised), "{medium}: {optimised:?} {unoptimised:?}");
-        assert!(optimised.seeks * 4 < raw.seeks, "{medium}: {optimised:?} {raw:?}");
-        assert!(optimised.slowest().streamed.is_some() && raw.slowest().streamed.is_none());
-        assert!(ready(&optimised) >= program().own_time);
+        assert!(ready(&optimized) < ready(&unoptimized), "{medium}: {optimized:?} {unoptimized:?}");
+        assert!(optimized.seeks * 4 < raw.seeks, "{medium}: {optimized:?} {raw:?}");
+        assert!(optimized.slowest().streamed.is_some() && raw.slowest().streamed.is_none());
+        assert!(ready(&optimized) >= program().own_time);
     }
 }
 

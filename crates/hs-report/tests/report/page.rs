@@ -133,9 +133,9 @@ fn a_demo_has_its_stories_and_their_traces() {
             "ratios": {"optimized_to_limit": {"ratio": 1.25}},
             "runs": [ran("raw-ext4", flat, 19.0), ran("squashfs", flat, 3.5), ran("headstart", flat, 5.0),
                 ran("headstart-optimized", flat, 0.75), ran("native-warm", "none", 0.5)]},
-        "boot": {"medium": "hdd-7200", "contenders": [boot("raw", 9.0), boot("optimised", 3.0)],
+        "boot": {"medium": "hdd-7200", "contenders": [boot("raw", 9.0), boot("optimized", 3.0)],
             "ratios": {"ready_to_limit": {"ratio": -1}}},
-        "runs": {"raw": ran("raw", "hdd-7200", 9.0), "optimised": ran("optimised", "hdd-7200", 3.0)},
+        "runs": {"raw": ran("raw", "hdd-7200", 9.0), "optimized": ran("optimized", "hdd-7200", 3.0)},
         "resume": {"media": {(flat): {"limit_s": 1.0}}, "runs": [ran("boot_warm", "none", 16.0), ran("flat", flat, 1.5)]},
     });
     let trace = STAGED.replace("2.5", "0.75").replacen("# {", &format!("# {{\"medium\":\"{flat}\","), 1);

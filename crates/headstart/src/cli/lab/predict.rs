@@ -29,8 +29,8 @@ pub(crate) struct PredictFlags {
     /// The medium.
     #[arg(long = "emulate", alias = "medium", value_name = "MEDIUM", value_parser = MediumParser, required_unless_present = "compare")]
     pub medium: Option<Medium>,
-    /// Layout of the disk on the medium. Default: `optimised` if the image has a hot region, else
-    /// `unoptimised`.
+    /// Layout of the disk on the medium. Default: `optimized` if the image has a hot region, else
+    /// `unoptimized`.
     #[arg(long, value_parser = layout_parser())]
     pub layout: Option<Layout>,
     /// Scheduler that orders waiting requests.
@@ -102,7 +102,7 @@ fn compared(word: &str) -> Result<Compared, String> {
     named(word).map(Compared::Medium).map_err(|error| {
         let schedulers = ElevatorKind::ALL.map(ElevatorKind::name).join(", ");
         format!(
-            "neither a layout (raw, unoptimised, optimised) nor a scheduler ({schedulers}), and {error:#}"
+            "neither a layout (raw, unoptimized, optimized) nor a scheduler ({schedulers}), and {error:#}"
         )
     })
 }
