@@ -18,23 +18,31 @@ const GROUPS: &[(&str, &[&str])] = &[
     ),
     (
         "Start from images, or from what is installed",
-        &["run", "boot", "resume", "mount", "bundle", "attach", "fill", "detach", "overlay", "accelerate"],
+        &["run", "boot", "resume", "mount", "bundle", "attach, fill", "detach", "overlay", "accelerate"],
     ),
     (
         "Serve, publish, observe",
-        &["serve", "snapshotter", "push", "keygen", "sign", "report", "status", "top", "cache"],
+        &["serve", "snapshotter", "push", "keygen, sign", "report", "status, top", "cache"],
     ),
     ("Try, measure, get help", &["doctor", "demo", "lab", "completions"]),
 ];
 
-/// The list of commands by group, one line each.
+/// Two commands in one line, so that the list fits on a screen.
+const PAIRS: &[(&str, &str)] = &[
+    ("attach, fill", "Show an image's disk as a raw file that fills itself; complete it"),
+    ("keygen, sign", "Create a key pair; sign an image, or publish it to a channel"),
+    ("status, top", "Show what is mounted and served, once or continuously"),
+];
+
+/// The list of commands by group.
 pub(crate) fn list(program: &Command) -> String {
     let mut text = String::new();
     for (title, names) in GROUPS {
         let _ = writeln!(text, "{title}:");
         for name in *names {
-            let about = program.find_subcommand(name).and_then(Command::get_about);
-            let about = about.map(ToString::to_string).unwrap_or_default();
+            let pair = PAIRS.iter().find(|(pair, _)| pair == name).map(|(_, about)| (*about).to_owned());
+            let about = program.find_subcommand(name).and_then(Command::get_about).map(ToString::to_string);
+            let about = pair.or(about).unwrap_or_default();
             let _ = writeln!(text, "  {name:<12} {about}");
         }
         text.push('\n');
@@ -59,8 +67,8 @@ mod tests {
             .filter(|command| !command.is_hide_set())
             .map(|command| command.get_name().to_owned())
             .collect();
-        let listed: Vec<_> =
-            GROUPS.iter().flat_map(|(_, names)| *names).map(|name| (*name).to_owned()).collect();
+        let listed = GROUPS.iter().flat_map(|(_, names)| *names).flat_map(|names| names.split(", "));
+        let listed: Vec<_> = listed.map(ToOwned::to_owned).collect();
         assert_eq!(listed.len(), known.len());
         assert_eq!(listed.into_iter().collect::<BTreeSet<_>>(), known);
     }
