@@ -96,6 +96,23 @@ const EXAMPLES: &[(&str, &[&str])] = &[
         ],
     ),
     ("detach", &["headstart detach disk.raw", "headstart detach disk.raw --incomplete --json"]),
+    ("accelerate on", &["headstart accelerate on", "headstart accelerate on --no-initramfs"]),
+    ("accelerate off", &["headstart accelerate off"]),
+    ("accelerate status", &["headstart accelerate status", "headstart accelerate status --json"]),
+    ("accelerate record", &["headstart accelerate record --root /srv --list app.pages -- /srv/bin/app"]),
+    ("accelerate warm", &["headstart accelerate warm --root /srv --list app.pages"]),
+    (
+        "accelerate now",
+        &[
+            "headstart accelerate now --dry-run",
+            "headstart accelerate now",
+            "headstart accelerate now -p start.hsp",
+        ],
+    ),
+    ("snapshotter serve", &["headstart snapshotter serve", "headstart snapshotter serve -- --cache 256M"]),
+    ("snapshotter add", &["headstart snapshotter add docker://python:3.12-slim /images/python.hsi"]),
+    ("snapshotter remove", &["headstart snapshotter remove docker://python:3.12-slim"]),
+    ("snapshotter list", &["headstart snapshotter list", "headstart snapshotter list --json"]),
     ("overlay list", &["headstart overlay list changes.hsk", "headstart overlay list *.hsk --json"]),
     ("overlay check", &["headstart overlay check changes.hsk"]),
     ("overlay compact", &["headstart overlay compact changes.hsk"]),
@@ -357,7 +374,8 @@ mod tests {
     #[test]
     fn examples_parse() {
         for line in EXAMPLES.iter().flat_map(|(_, lines)| *lines) {
-            let line = line.split(['#', '>']).next().unwrap_or(line).replace("'import pandas'", "import");
+            let line =
+                line.split(['#', '>', '&']).next().unwrap_or(line).replace("'import pandas'", "import");
             // A model's file is read where its name is understood.
             let line = line.replace("mine.toml", "hdd-7200");
             let words: Vec<&str> = line.split_whitespace().collect();

@@ -42,6 +42,7 @@ enum Kind {
 
 /// Every argument that names a file to be written: its command, its identifier, and what the file is.
 const OUTPUTS: &[(&str, &str, Kind)] = &[
+    ("accelerate record", "list", Kind::Is(Content::Pages)),
     ("boot", "console", Kind::Is(Content::Console)),
     ("boot", "record", Kind::Is(Content::Profile)),
     ("boot", "snapshot_out", Kind::Is(Content::Image)),

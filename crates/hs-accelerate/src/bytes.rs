@@ -20,7 +20,8 @@ use crate::list::{FileIdentity, FsIdentity, ListedFile, ListedRun, PageList};
 /// Bytes of a list at most; a longer one is refused before it is read.
 pub const MAX_LIST_BYTES: u64 = 32 << 20;
 
-const MAGIC: &[u8; 8] = b"HSPAGES1";
+/// What a list begins with.
+pub const MAGIC: &[u8; 8] = b"HSPAGES1";
 const DIGEST_BYTES: usize = 32;
 /// Pages of a file or device: 2^64 bytes.
 const MAX_PAGE: u64 = 1 << 52;

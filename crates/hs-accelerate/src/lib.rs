@@ -21,7 +21,7 @@ mod order;
 mod restraint;
 mod scatter;
 
-pub use bytes::{ListError, MAX_LIST_BYTES};
+pub use bytes::{ListError, MAGIC, MAX_LIST_BYTES};
 pub use device_kind::{DeviceKind, ProbeTimes};
 pub use ending::{Ending, EndingStep, Second};
 pub use list::{FileIdentity, FsIdentity, ListedFile, ListedRun, PageList};

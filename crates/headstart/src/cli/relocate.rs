@@ -21,8 +21,8 @@ pub(crate) struct Relocate {
     #[arg(short, long, value_name = "P", conflicts_with = "list")]
     pub profile: Option<PathBuf>,
     /// Also on flash, where the order of blocks makes no difference.
-    #[arg(long)]
-    pub force: bool,
+    #[arg(long = "force")]
+    pub flash: bool,
     /// Only tell how scattered the start lies, and whether another layout pays.
     #[arg(short = 'n', long)]
     pub dry_run: bool,

@@ -23,7 +23,7 @@ pub(crate) fn run(args: &Relocate, json: bool, quiet: bool) -> anyhow::Result<i3
     };
     let signals = Ends::block()?;
     let bar = Bar::new(quiet || json);
-    let options = Options { force: args.force, dry_run: args.dry_run };
+    let options = Options { force: args.flash, dry_run: args.dry_run };
     let report = hs_relocate::relocate(&args.root, &wanted, options, &mut |progress| {
         bar.update("laying anew", progress.moved_bytes, progress.total_bytes);
         if signals.take().is_some() { ControlFlow::Break(()) } else { ControlFlow::Continue(()) }

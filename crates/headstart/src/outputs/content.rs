@@ -36,6 +36,8 @@ pub(super) enum Content {
     Signature,
     /// A key.
     Key,
+    /// The pages of a start.
+    Pages,
 }
 
 impl Content {
@@ -76,6 +78,7 @@ impl Content {
                 Self::Model => is_text_from("# Fitted by headstart"),
                 Self::Signature => is_text_from("untrusted comment:"),
                 Self::Key => false,
+                Self::Pages => start.starts_with(hs_accelerate::MAGIC),
             }
     }
 }
@@ -109,6 +112,7 @@ impl fmt::Display for Content {
             Self::Model => "the model of a medium",
             Self::Signature => "a signature",
             Self::Key => "a key",
+            Self::Pages => "a list of pages",
         })
     }
 }

@@ -17,10 +17,15 @@ const NOT_WRITTEN: &[(&str, &[&str])] = &[
     ),
     // It is refused unless it is new, or keeps what was written to this disk.
     ("", &["keep"]),
+    ("accelerate now", &["list", "profile", "root"]),
+    ("accelerate record", &["root"]),
+    ("accelerate status", &["list", "root"]),
+    ("accelerate warm", &["list", "root"]),
     // It is refused unless it is a file that fills itself.
     ("attach", &["file", "log_file"]),
     ("build", &["source", "scratch"]),
     ("bundle", &["dir", "remove"]),
+    ("commit", &["overlay"]),
     ("convert", &["upload_state"]),
     ("demo", &["out", "cache"]),
     ("detach", &["file"]),
@@ -47,6 +52,8 @@ const NOT_WRITTEN: &[(&str, &[&str])] = &[
     ("report", &["inputs", "ui"]),
     ("serve", &["uffd", "vhost_user_blk", "tls_certificates"]),
     ("sign", &["image", "key"]),
+    ("snapshotter", &["root"]),
+    ("snapshotter serve", &["socket"]),
     ("status", &["of"]),
     ("top", &["of"]),
     ("verify", &["against", "signature"]),
@@ -71,6 +78,8 @@ impl Files {
     fn words(&self, command: &str, flags: &[&str]) -> Vec<OsString> {
         let input = &*self.path("in");
         let own: &[&str] = match command {
+            "accelerate record" => &["--root", input],
+            "commit" => &[input, "an-overlay"],
             "convert" => &["oci://h/n", "-p", input],
             "export" => &[input, "--format", "raw"],
             "keygen" => &[],
@@ -84,7 +93,8 @@ impl Files {
         };
         let with_record = flags.first().is_some_and(|flag| flag.starts_with("--record-disk"));
         let record: &[&str] = if with_record { &["--record", "a-profile"] } else { &[] };
-        let end: &[&str] = if matches!(command, "run" | "profile") { &["--", "true"] } else { &[] };
+        let end: &[&str] =
+            if matches!(command, "run" | "profile" | "accelerate record") { &["--", "true"] } else { &[] };
         let words = command.split(' ').chain([own, record, flags, end].into_iter().flatten().copied());
         words.map(OsString::from).collect()
     }

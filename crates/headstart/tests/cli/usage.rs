@@ -6,7 +6,7 @@ use std::process::Stdio;
 use crate::mounts::umount;
 use crate::scene::{Ran, Running, Scene, headstart, machine_has, run};
 
-pub(crate) const COMMANDS: [&[&str]; 39] = [
+pub(crate) const COMMANDS: [&[&str]; 48] = [
     &["build"],
     &["commit"],
     &["convert"],
@@ -35,6 +35,15 @@ pub(crate) const COMMANDS: [&[&str]; 39] = [
     &["inspect"],
     &["verify"],
     &["completions"],
+    &["accelerate", "on"],
+    &["accelerate", "off"],
+    &["accelerate", "status"],
+    &["accelerate", "record"],
+    &["accelerate", "warm"],
+    &["accelerate", "now"],
+    &["snapshotter", "list"],
+    &["overlay", "list"],
+    &["overlay", "compact"],
     &["lab"],
     &["lab", "disk"],
     &["lab", "media"],
