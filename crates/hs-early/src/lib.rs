@@ -5,7 +5,7 @@
 //! - [`KeptList`]: the list in a file, believed only when root alone can have written it.
 //! - [`Recording`]: what comes into the page cache, from the kernel's trace; merged into a list.
 //! - [`Warming`]: asks for the pages of a list, in the order that the device likes.
-//! - [`boot`]: all of it, as the service of a boot does it.
+//! - [`boot()`]: all of it, as the service of a boot does it.
 //!
 //! Decisions are those of `hs-accelerate`.
 

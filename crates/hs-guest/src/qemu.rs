@@ -221,7 +221,7 @@ pub struct Qemu {
     pub bus: Bus,
     /// What executes it.
     pub accelerator: Accelerator,
-    /// QEMU's word for its processor; `None` for [`Accelerator::usual_cpu`].
+    /// QEMU's word for its processor; `None` for the usual one.
     pub cpu: Option<String>,
     /// An empty folder for what it writes to the disk.
     pub scratch: PathBuf,

@@ -1,7 +1,7 @@
 //! Lays the recorded blocks of a start one behind the other on a mounted ext4, block by block.
 //!
 //! The kernel lets blocks of a file change places with blocks of another file that was reserved for it
-//! (`EXT4_IOC_MOVE_EXT`), while both are in use. [`plan`], [`choose`], [`layout`] and [`scatter`] decide, and
+//! (`EXT4_IOC_MOVE_EXT`), while both are in use. [`plan`], [`choose`], [`layout`] and [`Scatter`] decide, and
 //! do no I/O: which pages move, where they go, how scattered a list is, and whether another layout pays.
 //! [`relocate()`] opens files, reserves space and moves. docs/RELOCATE.md says what it is for.
 

@@ -7,11 +7,11 @@
 //! ```
 //!
 //! - [`snapshots`], [`filter`]: which snapshots there are, and what may become of them; no I/O.
-//! - [`records`]: the file that has them.
+//! - `records`: the file that has them.
 //! - [`table`]: which image has which layers, as `headstart snapshotter add` was told.
-//! - [`mounts`]: the lazily mounted trees.
-//! - [`snapshotter`]: what containerd asks for.
-//! - [`messages`], [`grpc`], [`server`]: how it asks.
+//! - `mounts`: the lazily mounted trees.
+//! - [`Snapshotter`]: what containerd asks for.
+//! - `messages`, `grpc`, [`server`]: how it asks.
 
 #![forbid(unsafe_code)]
 

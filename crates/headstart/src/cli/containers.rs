@@ -17,8 +17,8 @@ use super::insecure::InsecureFlag;
 /// Flags of `headstart convert`.
 #[derive(Debug, Args)]
 pub(crate) struct Convert {
-    /// The container's image: docker://NAME[:TAG], oci://HOST/NAME[:TAG] or oci+http://HOST/NAME[:TAG] (a
-    /// registry without TLS). A digest in place of the tag names it for good.
+    /// The container's image: `docker://NAME[:TAG]`, `oci://HOST/NAME[:TAG]` or `oci+http://HOST/NAME[:TAG]`
+    /// (a registry without TLS). A digest in place of the tag names it for good.
     #[arg(value_name = "REF", value_parser = parse_container)]
     pub source: RegistryAddress,
     /// Prefetch what the start in this profile reads, beside the profiles in the registry. Repeatable.

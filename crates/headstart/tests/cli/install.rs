@@ -181,7 +181,7 @@ fn systemd_finds_nothing_wrong_with_the_units() {
         let unit = unit_here(&scene, name);
         assert_eq!(verify(&unit), (true, Vec::new()));
         // And it does look: a setting that does not exist is found.
-        let text = fs::read_to_string(&unit).expect("read").replace("KillMode=mixed", "KilMode=mixed");
+        let text = fs::read_to_string(&unit).expect("read").replace("KillMode=", "KilMode=");
         fs::write(&unit, text).expect("written");
         let (_, said) = verify(&unit);
         assert!(said.iter().any(|line| line.contains("KilMode")), "{said:?}");

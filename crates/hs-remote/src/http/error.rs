@@ -141,10 +141,12 @@ fn login_of(host: &str) -> String {
 impl HttpError {
     /// Whether the same request may succeed later.
     #[must_use]
-    pub const fn is_transient(&self) -> bool {
+    pub fn is_transient(&self) -> bool {
         match self {
             Self::Connection { permanent, .. } => !*permanent,
-            Self::Status { status, .. } | Self::Refused { status, .. } => may_pass(*status),
+            Self::Status { status, .. } => may_pass(*status),
+            // docker-registry says so of what is right, while another client sends a blob that both have.
+            Self::Refused { status, said, .. } => may_pass(*status) || said.starts_with(DIGEST_INVALID),
             Self::Cut { .. } | Self::Nonsense { .. } | Self::Slow { .. } => true,
             // A server that ignores ranges ignores the next one as well.
             Self::Address { .. }
@@ -193,6 +195,9 @@ impl HttpError {
         std::io::Error::new(kind, self)
     }
 }
+
+/// The code of a registry for content of another digest.
+const DIGEST_INVALID: &str = "DIGEST_INVALID";
 
 /// Statuses that tell of the moment: RFC 9110, section 15.5.9 (408) and 15.6; RFC 6585, section 4 (429);
 /// RFC 8470, section 5.2 (425); those of Cloudflare's network when it does not reach the server (520 to 524).
