@@ -102,7 +102,7 @@ impl Accelerator {
     const fn usual_cpu(self) -> &'static str {
         match self {
             Self::Kvm => "max",
-            // Saving and loading the registers that XSAVE is for takes the translator a quarter of a boot.
+            // Saving and loading the registers that XSAVE is for takes the translator long.
             Self::Tcg => "max,-xsave",
         }
     }

@@ -9,7 +9,7 @@ use std::time::{Duration, Instant};
 /// A translated machine on a busy host takes minutes for what takes seconds.
 const PATIENCE: Duration = Duration::from_secs(400);
 
-/// A Debian on QEMU's "max" takes the translator a third longer.
+/// A Debian on QEMU's "max" takes the translator longer.
 const PROCESSOR: &str = "qemu64,+rdrand";
 
 /// On the command line: the initramfs stops when the root is mounted, and gives a shell. What comes behind
