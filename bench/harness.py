@@ -89,8 +89,7 @@ def start(image, command, *, medium="none", ready=None, flags=(), foreign=False,
     """One cold start by `headstart run`; returns its run summary, with `output` added. `within` are the words before
     it, of a network namespace or a group."""
     summary = scratch() / "summary.json"
-    # The older names of these flags: `turns.py` runs earlier builds.
-    words = ["--medium", medium, *(["--foreign"] if foreign else []), *(["--ready", ready] if ready else []), *flags]
+    words = ["--emulate", medium, *(["--raw"] if foreign else []), *(["--ready", ready] if ready else []), *flags]
     output = run(*within, headstart_path(), "-q", "run", image, f"--json={summary}", *words, "--", *command,
                  patience_s=patience_s)
     return {**json.loads(summary.read_text()), "output": output}
@@ -98,7 +97,7 @@ def start(image, command, *, medium="none", ready=None, flags=(), foreign=False,
 def boot(disk, *, medium="none", read_ahead="kernel", flags=(), patience_s=400):
     """One boot under User-mode Linux; returns its run summary. The guest reads ahead as its kernel chooses, so that
     it is the same guest for all contenders: less would help the one that knows its reads."""
-    on = [] if medium == "none" else ["--medium", medium]
+    on = [] if medium == "none" else ["--emulate", medium]
     return headstart_json("boot", disk, *on, "--guest-read-ahead", read_ahead, *flags, patience_s=patience_s)
 
 @functools.cache

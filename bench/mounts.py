@@ -68,18 +68,6 @@ def image_fs(path, medium="none", *flags):
         yield process, disk, target
 
 @contextmanager
-def mounted(image_path, *flags):
-    """`headstart mount` as users have it, under a supervisor; gives the folder."""
-    place = new_folder("mount")
-    place.chmod(0o755)
-    run(headstart_path(), "-q", "mount", image_path, place, *flags)
-    try:
-        yield place
-    finally:
-        # Programs of a guest that was killed end one after the other.
-        wait_until(lambda: subprocess.run(["umount", place], stderr=subprocess.DEVNULL).returncode == 0, patience_s=20)
-
-@contextmanager
 def loop_device(file, *flags):
     """A loop device that reads a file."""
     device = run("losetup", "--read-only", "--find", "--show", *flags, file).strip()
@@ -106,19 +94,6 @@ def plain_fs(path, medium, *, direct_io=False, read_ahead_kib=None):
         finally:
             run("umount", target)
 
-@contextmanager
-def nbdfuse(socket, export=""):
-    """The disk of an NBD server as a file."""
-    disk = new_folder("nbd")
-    command = ["nbdfuse", "--readonly", disk, f"nbd+unix:///{export}?socket={socket}"]
-    process = subprocess.Popen(command)
-    wait_until((disk / "nbd").exists, process)
-    try:
-        yield disk / "nbd"
-    finally:
-        subprocess.run(["umount", disk], check=True)
-        process.wait(timeout=30)
-
 # --- processes ------------------------------------------------------------------------------------
 
 def memory_bytes(pid, key):
@@ -129,22 +104,6 @@ def cpu_s(pid):
     """Processor time of a process so far."""
     fields = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()
     return (int(fields[11]) + int(fields[12])) / os.sysconf("SC_CLK_TCK")
-
-def children(pid):
-    """The processes that the threads of one have started; none of one that has ended."""
-    found = []
-    try:
-        for task in Path(f"/proc/{pid}/task").iterdir():
-            found += (task / "children").read_text().split()
-    except (FileNotFoundError, ProcessLookupError):
-        pass
-    return found
-
-def descendants(pid):
-    """The processes below one."""
-    for child in children(pid):
-        yield child
-        yield from descendants(child)
 
 def drop_caches():
     """Empties the page cache."""

@@ -4,6 +4,9 @@
 The guest is saved at its login prompt, when it has nothing left to do. *Ready* is the right answer to a command that is
 typed after logging in. The lower limit of a resume is the same one from the page cache (`--warm`); on a medium, the packed
 bytes that it touches have to come besides, after one access.
+
+A second guest has PostgreSQL, and is saved when that runs and no query was made yet. *Ready* is the answer to a query that
+is typed at the console; it is compared with the boot to the login prompt, which ends before PostgreSQL answers.
 """
 
 from dataclasses import dataclass, field
@@ -86,14 +89,17 @@ class Guest:
         return headstart_json("resume", image, "--disk", of_disk, *self.ask, *flags)
 
 DEBIAN = Guest("resume", GUEST_PACKAGES, ASK)
+QUERY = "su postgres -c \"psql -Atc 'select 6*7'\""
+ASK_POSTGRES = ["--type", "root", "--type", QUERY, "--ready", "^42$", "--ready-timeout", "280"]
+# PostgreSQL starts beside the login prompt.
+POSTGRES = Guest("resume-postgres", f"{GUEST_PACKAGES},postgresql", ASK_POSTGRES, save=["--run-after-ready", "20"])
 
 def limit_s(warm, packed, medium):
     """The least that a resume from a medium can take."""
     access, rate = MEDIA[medium]
     return warm + (packed / rate if rate else 0) + access
 
-@benchmark(repeats=5)
-def measure(bench):
+def of_debian(bench):
     plain, of_plain = DEBIAN.snapshot(), DEBIAN.disk()
     fast, of_fast = DEBIAN.laid_out()
     whole = DEBIAN.whole(plain)
@@ -127,3 +133,24 @@ def measure(bench):
         bench.figure(f"bytes moved to ready ÷ packed touched pages, {medium}",
                      runs.median(f"fast {medium}", "store_bytes") / packed, at_most=1.15)
         bench.figure(f"ready, laid out ÷ as it is, {medium}", runs.ratio(f"fast {medium}", f"plain {medium}"))
+
+def of_postgres(bench):
+    fast, of_fast = POSTGRES.laid_out()
+    packed = packed_bytes(fast, of_fast)
+    cases = {"boot": partial(headstart_json, "boot", POSTGRES.disk(), *BOOT, "--emulate", "none"),
+             "warm": partial(POSTGRES.resume, fast, of_fast, "--warm")}
+    cases |= {medium: partial(POSTGRES.resume, fast, of_fast, "--emulate", medium) for medium in MEDIA}
+    runs = bench.turns(cases, say=SAY)
+    bench.figure("first answer, resumed, from the page cache", runs.median("warm"), unit="s",
+                 detail={"packed_bytes": packed})
+    bench.figure("login prompt, booted, from the page cache", runs.median("boot"), unit="s")
+    for medium in MEDIA:
+        limit = limit_s(runs.median("warm"), packed, medium)
+        bench.figure(f"first answer, resumed, ÷ limit, {medium}", runs.median(medium) / limit, at_most=1.15,
+                     detail={"limit_s": round(limit, 3)})
+        bench.figure(f"first answer, resumed, ÷ boot to the login prompt, {medium}", runs.ratio(medium, "boot"))
+
+@benchmark(repeats=5)
+def measure(bench):
+    for of in bench.chosen({"debian": of_debian, "postgres": of_postgres}).values():
+        of(bench)

@@ -13,9 +13,8 @@ if [ "$(id -u)" -ne 0 ]; then
 fi
 "$here/../scripts/setup.sh" --for bench
 if [ $# -eq 0 ]; then
-    set -- start wrong_profile size build_speed random_reads sequential pipeline memory scale read_ahead \
-        boot boot_rim boot_variation join memory_limit engine_decision chunk_cache nbdkit boot_nbd boot_qemu \
-        keep self_filling self_filling_boot predict limit flash calibrate report http http_boot fifty_clients http_clients http_server attacks
+    set -- start wrong_profile size build_speed random_reads sequential pipeline memory scale boot boot_variation \
+        engine_decision boot_qemu keep self_filling predict limit report http http_boot http_clients http_server
 fi
 began=$(date +%s)
 for script in "$@"; do

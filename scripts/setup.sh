@@ -81,7 +81,6 @@ test  minisign            signs what headstart checks in the tests, and checks w
 test  python3             its web server, which knows no ranges, is one that the tests read from; bench/ is in it
 test  python3-venv        the folder in which pip puts Perfetto's own classes, which read an exported trace
 bench curl                copies a squashfs over HTTP, for comparison
-bench nbdkit              serves disks over NBD, for comparison
 LIST
     # Debian has its own keys; elsewhere mmdebstrap needs them to check what it downloads.
     if [ "$distribution" != debian ]; then

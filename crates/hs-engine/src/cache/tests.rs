@@ -196,7 +196,7 @@ fn a_scan_leaves_what_is_needed() {
 }
 
 /// After a million hits on a million entries the next eviction looks at few of them. (Times are measured by
-/// the example `chunk_cache` of hs-build; this counts.)
+/// decision 10; this counts.)
 #[test]
 fn an_eviction_after_many_hits_passes_over_few() {
     let count = 20_000;
