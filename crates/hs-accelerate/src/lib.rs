@@ -28,4 +28,4 @@ pub use list::{FileIdentity, FsIdentity, ListedFile, ListedRun, PageList};
 pub use merge::{MAX_LISTED_PAGES, MAX_UNUSED_STARTS, RecordedPage};
 pub use order::{MAX_REQUEST_PAGES, PageRequest, requests};
 pub use restraint::{Restraint, StopReason};
-pub use scatter::{FileRun, Scatter};
+pub use scatter::{FileRun, NEAR_BYTES, Scatter};

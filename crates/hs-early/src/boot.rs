@@ -5,6 +5,7 @@ use std::sync::Arc;
 use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 
 use hs_accelerate::{Ending, EndingStep, PageList, Restraint};
+use hs_linux::LinuxError;
 use serde::{Deserialize, Serialize};
 
 use crate::kept::write_private;
@@ -77,7 +78,7 @@ pub fn boot(mut is_told_to_end: impl FnMut() -> bool) -> Result<BootEnd, EarlyEr
     if !switch.is_on() {
         return Ok(BootEnd::Off);
     }
-    let Some(_lock) = lock().map_err(EarlyError::io("lock", "headstart-accelerate"))? else {
+    let Some(_lock) = lock().map_err(LinuxError::io("lock", "headstart-accelerate"))? else {
         return Ok(BootEnd::Already);
     };
     wait_for_proc();

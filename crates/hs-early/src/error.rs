@@ -1,6 +1,5 @@
 //! What can go wrong.
 
-use std::io;
 use std::path::PathBuf;
 
 use hs_accelerate::ListError;
@@ -11,16 +10,6 @@ use hs_observe::NotObserved;
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum EarlyError {
-    /// A file or folder.
-    #[error("cannot {action} {}: {source}", path.display())]
-    Io {
-        /// What was tried.
-        action: &'static str,
-        /// With which file.
-        path: PathBuf,
-        /// Why not.
-        source: io::Error,
-    },
     /// The file system cannot be helped.
     #[error("{} is {what}: only ext4, XFS and btrfs are recorded, where they are mounted themselves", path.display())]
     FileSystem {
@@ -60,17 +49,7 @@ pub enum EarlyError {
     /// The kernel does not say which pages come.
     #[error("what a start reads is not seen: {0}")]
     NotObserved(#[from] NotObserved),
-    /// Linux.
+    /// A file, a folder, a mount.
     #[error(transparent)]
     Linux(#[from] LinuxError),
-}
-
-impl EarlyError {
-    pub(crate) fn io<E: Into<io::Error>>(
-        action: &'static str,
-        path: impl Into<PathBuf>,
-    ) -> impl FnOnce(E) -> Self {
-        let path = path.into();
-        move |source| Self::Io { action, path, source: source.into() }
-    }
 }

@@ -6,6 +6,7 @@ use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
 
 use hs_accelerate::{MAX_LIST_BYTES, PageList};
+use hs_linux::LinuxError;
 use rustix::fs::{Mode, OFlags};
 
 use crate::{EarlyError, Root};
@@ -38,11 +39,11 @@ impl KeptList {
         let file = match rustix::fs::open(&self.path, flags, Mode::empty()) {
             Ok(file) => File::from(file),
             Err(rustix::io::Errno::NOENT) => return Ok(None),
-            Err(errno) => return Err(EarlyError::io("open", &self.path)(errno)),
+            Err(errno) => return Err(LinuxError::io("open", &self.path)(errno).into()),
         };
         self.check(&file)?;
         let mut bytes = Vec::new();
-        file.take(MAX_LIST_BYTES).read_to_end(&mut bytes).map_err(EarlyError::io("read", &self.path))?;
+        file.take(MAX_LIST_BYTES).read_to_end(&mut bytes).map_err(LinuxError::io("read", &self.path))?;
         let list = PageList::decode(&bytes)
             .map_err(|source| EarlyError::List { path: self.path.clone(), source })?;
         if list.identity != root.identity {
@@ -57,8 +58,8 @@ impl KeptList {
         let distrust = |fault| Err(EarlyError::NotTrusted { path: self.path.clone(), fault });
         let folder = self.path.parent().filter(|folder| !folder.as_os_str().is_empty());
         let folder = folder.unwrap_or(Path::new("."));
-        let own = file.metadata().map_err(EarlyError::io("look at", &self.path))?;
-        let above = folder.metadata().map_err(EarlyError::io("look at", folder))?;
+        let own = file.metadata().map_err(LinuxError::io("look at", &self.path))?;
+        let above = folder.metadata().map_err(LinuxError::io("look at", folder))?;
         if !own.is_file() {
             return distrust("it is not a file");
         }
@@ -88,7 +89,7 @@ impl KeptList {
     pub fn remove(&self) -> Result<(), EarlyError> {
         match std::fs::remove_file(&self.path) {
             Err(error) if error.kind() != std::io::ErrorKind::NotFound => {
-                Err(EarlyError::io("remove", &self.path)(error))
+                Err(LinuxError::io("remove", &self.path)(error).into())
             }
             _ => Ok(()),
         }
@@ -98,7 +99,7 @@ impl KeptList {
 pub(crate) fn write_private(path: &Path, bytes: &[u8]) -> Result<(), EarlyError> {
     let failed = |error: anyhow::Error| {
         let source = error.downcast::<std::io::Error>().unwrap_or_else(std::io::Error::other);
-        EarlyError::io("write", path)(source)
+        LinuxError::io("write", path)(source).into()
     };
     hs_output::whole_file::write_private(path, bytes).map_err(failed)
 }

@@ -8,6 +8,7 @@
 use std::process::ExitCode;
 
 use hs_early::{BootEnd, EarlyError};
+use hs_linux::LinuxError;
 use hs_linux::ends::Ends;
 use hs_output::{log_output, note};
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
@@ -51,8 +52,7 @@ fn main() -> ExitCode {
 }
 
 fn run() -> Result<BootEnd, EarlyError> {
-    let ends =
-        Ends::block().map_err(|source| EarlyError::Io { action: "block", path: "signals".into(), source })?;
+    let ends = Ends::block().map_err(LinuxError::io("block", "signals"))?;
     let second = Timespec { tv_sec: 1, tv_nsec: 0 };
     hs_early::boot(|| {
         let mut events = [PollFd::new(&ends, PollFlags::IN)];

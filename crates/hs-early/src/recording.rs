@@ -6,6 +6,7 @@ use std::path::Path;
 use std::time::{SystemTime, UNIX_EPOCH};
 
 use hs_accelerate::{FileIdentity, ListedFile, PageList, RecordedPage};
+use hs_linux::LinuxError;
 use hs_observe::{Object, PageIn, PageIns, block_files};
 use rustix::fs::FileType;
 
@@ -44,7 +45,7 @@ impl Recording {
     /// # Errors
     /// Those of reading the marks of pages.
     pub fn merge_into(&self, root: &Root, list: &mut PageList) -> Result<(), EarlyError> {
-        let failed = EarlyError::io("read", "/proc/kpageflags");
+        let failed = LinuxError::io("read", "/proc/kpageflags");
         let (came, lost) = self.page_ins.pages().map_err(failed)?;
         if lost > 0 {
             log::info!("{lost} pages came for which there was no room: their start is not wholly recorded");

@@ -51,7 +51,7 @@ impl Root {
     /// [`EarlyError::NotMounted`], and [`EarlyError::FileSystem`] for one that cannot be helped: an overlay,
     /// a file system in memory or of another machine.
     pub fn open(path: &Path) -> Result<Self, EarlyError> {
-        let path = path.canonicalize().map_err(EarlyError::io("look at", path))?;
+        let path = path.canonicalize().map_err(LinuxError::io("look at", path))?;
         let entry =
             mounts::mounted_at(&path)?.ok_or_else(|| EarlyError::NotMounted { path: path.clone() })?;
         let kind = match entry.kind.as_str() {
@@ -61,15 +61,15 @@ impl Root {
             other => return Err(EarlyError::FileSystem { path, what: other.to_owned() }),
         };
         let flags = OFlags::RDONLY | OFlags::DIRECTORY | OFlags::CLOEXEC;
-        let folder = rustix::fs::open(&path, flags, Mode::empty()).map_err(EarlyError::io("open", &path))?;
+        let folder = rustix::fs::open(&path, flags, Mode::empty()).map_err(LinuxError::io("open", &path))?;
         let file_system = (entry.major, entry.minor);
         let (identity, device) = match kind {
-            RootKind::Btrfs => (btrfs_identity(&folder).map_err(EarlyError::io("examine", &path))?, None),
+            RootKind::Btrfs => (btrfs_identity(&folder).map_err(LinuxError::io("examine", &path))?, None),
             RootKind::Ext4 | RootKind::Xfs => {
                 let (device, name) = open_device(&entry)?;
                 let offset = if kind == RootKind::Xfs { XFS_UUID_OFFSET } else { EXT4_UUID_OFFSET };
                 let mut uuid = [0; 16];
-                device.read_exact_at(&mut uuid, offset).map_err(EarlyError::io("read", name))?;
+                device.read_exact_at(&mut uuid, offset).map_err(LinuxError::io("read", name))?;
                 (FsIdentity { uuid, subvolume: 0 }, Some((device, file_system)))
             }
         };
@@ -140,7 +140,7 @@ fn open_device(entry: &MountEntry) -> Result<(File, PathBuf), EarlyError> {
         let path = PathBuf::from(format!("/dev/block/{}:{}", entry.major, entry.minor));
         LinuxError::Io { action: "find", path, source: io::ErrorKind::NotFound.into() }
     })?;
-    let device = File::open(&path).map_err(EarlyError::io("open", &path))?;
+    let device = File::open(&path).map_err(LinuxError::io("open", &path))?;
     // Looked at without the kernel's own read-ahead: exactly what is asked for.
     let _ = rustix::fs::fadvise(device.as_fd(), 0, None, rustix::fs::Advice::Random);
     Ok((device, path))

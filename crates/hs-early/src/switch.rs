@@ -6,6 +6,8 @@ use std::os::linux::net::SocketAddrExt;
 use std::os::unix::net::{SocketAddr, UnixListener};
 use std::path::{Path, PathBuf};
 
+use hs_linux::LinuxError;
+
 use crate::EarlyError;
 use crate::kept::{FOLDER, write_private};
 
@@ -58,7 +60,7 @@ impl Switch {
     /// # Errors
     /// Those of removing.
     pub fn off(&self) -> Result<(), EarlyError> {
-        let failed = |error| EarlyError::io("remove", &self.folder)(error);
+        let failed = |error: io::Error| LinuxError::io("remove", &self.folder)(error).into();
         match fs::remove_file(self.marker()) {
             Err(error) if error.kind() != io::ErrorKind::NotFound => return Err(failed(error)),
             _ => {}

@@ -270,12 +270,12 @@ pub enum LinuxError {
 
 impl LinuxError {
     /// For `map_err`: what was being done to which file.
-    pub fn io(
+    pub fn io<E: Into<io::Error>>(
         action: &'static str,
         path: impl Into<PathBuf>,
-    ) -> impl FnOnce(rustix::io::Errno) -> LinuxError {
+    ) -> impl FnOnce(E) -> LinuxError {
         let path = path.into();
-        move |errno| LinuxError::Io { action, path, source: errno.into() }
+        move |source| LinuxError::Io { action, path, source: source.into() }
     }
 }
 

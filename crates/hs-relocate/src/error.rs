@@ -1,24 +1,17 @@
 //! Why nothing was laid anew.
 
-use std::io;
 use std::path::PathBuf;
 
+use hs_linux::LinuxError;
 use hs_units::ByteSize;
 
 /// What failed, where, and what to try.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum RelocateError {
-    /// The mount point cannot be looked at.
-    #[error("cannot {action} {}: {source}", path.display())]
-    Io {
-        /// What was tried.
-        action: &'static str,
-        /// The file.
-        path: PathBuf,
-        /// What the kernel said.
-        source: io::Error,
-    },
+    /// The mount point or its device cannot be used.
+    #[error(transparent)]
+    Linux(#[from] LinuxError),
     /// Nothing is mounted there.
     #[error("{} is not a mount point: give the directory on which the file system is mounted", path.display())]
     NotMounted {
@@ -99,14 +92,4 @@ pub enum RelocateError {
     /// It takes root.
     #[error("laying blocks anew needs root: run with sudo")]
     NeedsRoot,
-}
-
-impl RelocateError {
-    pub(crate) fn io<E: Into<io::Error>>(
-        action: &'static str,
-        path: impl Into<PathBuf>,
-    ) -> impl FnOnce(E) -> Self {
-        let path = path.into();
-        move |source| Self::Io { action, path, source: source.into() }
-    }
 }

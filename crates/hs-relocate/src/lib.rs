@@ -14,13 +14,11 @@ mod listed;
 pub mod plan;
 mod recorded;
 mod relocate;
-mod scatter;
 mod space;
 mod volume;
 
 pub use error::RelocateError;
-pub use hs_accelerate::FileRun;
+pub use hs_accelerate::{FileRun, NEAR_BYTES, Scatter};
 pub use listed::LeftBecause;
 pub use recorded::recorded_runs;
 pub use relocate::{Left, Options, Outcome, Progress, Report, relocate};
-pub use scatter::{NEAR_BYTES, Scatter};

@@ -1,11 +1,11 @@
 //! From recorded runs to moves, and from moves to places in reserved space. No I/O.
 
+use hs_accelerate::Scatter;
 use hs_trace::BlockSet;
 use hs_units::{BLOCK_BYTES, BlockRange, Lba};
 
 use crate::choose::choose;
 use crate::layout::{FileLayout, PageRun, Piece};
-use crate::scatter::Scatter;
 
 /// The kernel's usual read-ahead, 128 KiB: it reads so much around a page that is mapped, and from one that
 /// is read on.

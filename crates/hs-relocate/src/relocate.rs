@@ -7,7 +7,7 @@ use std::ops::ControlFlow;
 use std::os::unix::fs::FileExt;
 use std::path::Path;
 
-use hs_accelerate::FileRun;
+use hs_accelerate::{FileRun, Scatter};
 use hs_linux::move_extents;
 use hs_units::BLOCK_BYTES;
 use rustix::fs::{Advice, fadvise};
@@ -18,7 +18,6 @@ use crate::RelocateError;
 use crate::layout::PageRun;
 use crate::listed::{LeftBecause, List};
 use crate::plan::{self, Placed, Plan, PlannedFile, Wanted};
-use crate::scatter::Scatter;
 use crate::space::Space;
 use crate::volume::Volume;
 

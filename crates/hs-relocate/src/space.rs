@@ -5,7 +5,7 @@
 
 use std::fs::File;
 
-use hs_linux::file_extents;
+use hs_linux::{LinuxError, file_extents};
 use hs_units::BLOCK_BYTES;
 use rustix::fs::{FallocateFlags, Mode, OFlags, fallocate};
 use rustix::io::Errno;
@@ -42,7 +42,7 @@ impl Space {
         // The other tries hold their space, or the next one would get the same.
         let tries = (room / bytes.max(1)).clamp(1, TRIES);
         let mut spaces =
-            vec![Self::once(volume, bytes).map_err(RelocateError::io("reserve space on", &volume.path))?];
+            vec![Self::once(volume, bytes).map_err(LinuxError::io("reserve space on", &volume.path))?];
         for _ in 1..tries {
             spaces.extend(Self::once(volume, bytes));
         }

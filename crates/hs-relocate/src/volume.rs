@@ -5,6 +5,7 @@ use std::os::fd::{AsFd, OwnedFd};
 use std::os::unix::fs::FileExt;
 use std::path::{Path, PathBuf};
 
+use hs_linux::LinuxError;
 use rustix::fs::{
     AtFlags, FlockOperation, Mode, OFlags, StatVfsMountFlags, StatxAttributes, StatxFlags, flock, fstat,
     fstatfs, fstatvfs, statx,
@@ -39,7 +40,7 @@ pub(crate) struct Volume {
 
 impl Volume {
     pub(crate) fn open(path: &Path) -> Result<Self, RelocateError> {
-        let failed = |action| RelocateError::io::<Errno>(action, path);
+        let failed = |action| LinuxError::io::<Errno>(action, path);
         let flags = OFlags::RDONLY | OFlags::DIRECTORY | OFlags::CLOEXEC;
         let root = rustix::fs::open(path, flags, Mode::empty()).map_err(failed("open"))?;
         let found =
@@ -73,7 +74,7 @@ impl Volume {
     pub(crate) fn lock(&self) -> Result<(), RelocateError> {
         flock(&self.root, FlockOperation::NonBlockingLockExclusive).map_err(|errno| match errno {
             Errno::WOULDBLOCK => RelocateError::AlreadyRuns { path: self.path.clone() },
-            other => RelocateError::io("lock", &self.path)(other),
+            other => LinuxError::io("lock", &self.path)(other).into(),
         })
     }
 
@@ -86,7 +87,7 @@ impl Volume {
 
     /// How many bytes may be reserved, and the error for the wish for more.
     pub(crate) fn room_for(&self, needed_bytes: u64) -> Result<u64, RelocateError> {
-        let space = fstatvfs(&self.root).map_err(RelocateError::io("look at", &self.path))?;
+        let space = fstatvfs(&self.root).map_err(LinuxError::io("look at", &self.path))?;
         let margin_bytes = (space.f_blocks * space.f_frsize) / MARGIN_SHARE;
         let free_bytes = space.f_bavail * space.f_frsize;
         match free_bytes.checked_sub(margin_bytes).filter(|room| *room >= needed_bytes) {
@@ -102,12 +103,12 @@ impl Volume {
 
     /// Brings everything to the medium.
     pub(crate) fn sync(&self) -> Result<(), RelocateError> {
-        rustix::fs::syncfs(self.root.as_fd()).map_err(RelocateError::io("write", &self.path))
+        Ok(rustix::fs::syncfs(self.root.as_fd()).map_err(LinuxError::io("write", &self.path))?)
     }
 }
 
 fn refuse_others(root: &OwnedFd, path: &Path) -> Result<(), RelocateError> {
-    let magic = fstatfs(root).map_err(RelocateError::io("look at", path))?.f_type as u32;
+    let magic = fstatfs(root).map_err(LinuxError::io("look at", path))?.f_type as u32;
     if magic == libc::EXT4_SUPER_MAGIC as u32 {
         return Ok(());
     }
@@ -119,7 +120,7 @@ fn refuse_others(root: &OwnedFd, path: &Path) -> Result<(), RelocateError> {
 /// The device file that the kernel has made for the device.
 fn device_file(of_device: &Path) -> Result<PathBuf, RelocateError> {
     let uevent = of_device.join("uevent");
-    let text = fs::read_to_string(&uevent).map_err(RelocateError::io("read", &uevent))?;
+    let text = fs::read_to_string(&uevent).map_err(LinuxError::io("read", &uevent))?;
     let name = text.lines().find_map(|line| line.strip_prefix("DEVNAME=")).unwrap_or_default();
     Ok(Path::new("/dev").join(name))
 }
@@ -139,7 +140,7 @@ impl Superblock {
         let mut bytes = [0; 1024];
         File::open(device)
             .and_then(|file| file.read_exact_at(&mut bytes, SUPERBLOCK_AT))
-            .map_err(RelocateError::io("read", device))?;
+            .map_err(LinuxError::io("read", device))?;
         Ok(Self(bytes))
     }
 

@@ -30,7 +30,7 @@ struct Status {
     pages: u64,
     bytes: u64,
     /// Pieces of the disk in which the pages lie.
-    pieces: u64,
+    seeks: u64,
     scattered: bool,
     /// Why the list cannot be used.
     problem: Option<String>,
@@ -126,7 +126,7 @@ fn status(path: &Path, named: Option<&Path>, json: bool) -> anyhow::Result<()> {
         files: list.files.len(),
         pages: list.pages(),
         bytes: list.pages() * BLOCK_BYTES,
-        pieces: scatter.pieces,
+        seeks: scatter.seeks,
         scattered: scatter.is_scattered(),
         problem,
         last_boot: LastBoot::read(&switch),
@@ -150,11 +150,11 @@ fn say(status: &Status) {
     } else {
         let lies = if status.scattered { "scattered" } else { "together" };
         show::line(format_args!(
-            "list: {} of {} files, from {} starts; it lies {lies}, in {} pieces",
+            "list: {} of {} files, from {} starts; it lies {lies}, in {} places",
             ByteSize(status.bytes),
             status.files,
             status.starts,
-            status.pieces
+            status.seeks
         ));
     }
     if let Some(last) = &status.last_boot {
