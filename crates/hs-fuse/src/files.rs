@@ -18,7 +18,7 @@ use super::replay::Replay;
 use super::reply::{Disk, DoneReply, Reply};
 use super::wire::{
     Attr, AttrOut, Dirent, EntryOut, FATTR_SIZE, FallocateIn, OpenIn, OpenOut, ROOT_NODE, ReadIn, Request,
-    SetattrIn, StatfsOut, WriteIn, WriteOut, opcode, open_flag,
+    SetattrIn, StatfsOut, WriteIn, opcode, open_flag,
 };
 
 /// The node of the disk.
@@ -48,7 +48,7 @@ pub(crate) struct Files {
     access: FileAccess,
     writes: bool,
     refuses_resent: bool,
-    replay: OnceLock<Arc<Replay>>,
+    replay: OnceLock<Replay>,
 }
 
 /// How the one file is shown.
@@ -91,19 +91,19 @@ impl Files {
     ///
     /// # Errors
     /// There is no memory for it.
-    pub(crate) fn take_writes(&self, kept: Option<OwnedFd>) -> io::Result<&Arc<Replay>> {
+    pub(crate) fn take_writes(&self, kept: Option<OwnedFd>) -> io::Result<&Replay> {
         if let Some(replay) = self.replay.get() {
             return Ok(replay);
         }
         let replay = match kept {
-            Some(kept) => Replay::of(kept, self.bytes),
-            None => Replay::new(self.bytes)?,
+            Some(kept) => Replay::of(kept, Arc::clone(&self.disk)),
+            None => Replay::new(Arc::clone(&self.disk))?,
         };
-        Ok(self.replay.get_or_init(|| Arc::new(replay)))
+        Ok(self.replay.get_or_init(|| replay))
     }
 
     /// What was written, if writes are taken.
-    pub(crate) fn replay(&self) -> Option<&Arc<Replay>> {
+    pub(crate) fn replay(&self) -> Option<&Replay> {
         self.replay.get()
     }
 
@@ -161,11 +161,7 @@ impl Files {
             }
             // These have no answer. Nodes live as long as the session, so nothing is to be forgotten.
             opcode::FORGET | opcode::BATCH_FORGET | opcode::NOTIFY_REPLY => {}
-            opcode::WRITE if self.replay_of(request).is_some() => self.write_to_replay(request, device),
-            opcode::FALLOCATE if self.replay_of(request).is_some() => {
-                respond(request, device, libc::EOPNOTSUPP, &[]);
-            }
-            opcode::WRITE | opcode::FALLOCATE | opcode::SETATTR if !self.writes => {
+            opcode::WRITE | opcode::FALLOCATE | opcode::SETATTR if !self.may_change(request) => {
                 respond(request, device, libc::EROFS, &[]);
             }
             opcode::WRITE => self.write(request, device),
@@ -186,46 +182,29 @@ impl Files {
         let Some(read) = request.body_as::<ReadIn>() else {
             return respond(request, device, libc::EINVAL, &[]);
         };
-        let replay = self.replay_of(request);
-        if request.header.nodeid != DISK_NODE && replay.is_none() {
+        let Some(disk) = self.disk_of(request) else {
             return respond(request, device, libc::EISDIR, &[]);
-        }
+        };
         // A short answer marks the end of the file; the last page reaches beyond it.
         let len = u64::from(read.size).min(self.bytes.saturating_sub(read.offset)) as u32;
         if len == 0 {
             return respond(request, device, 0, &[]);
         }
         let reply = Reply::new(Arc::clone(device), request.header.unique, len, request.header.uid);
-        let reply = match replay {
-            Some(replay) => reply.covered(replay, read.offset),
-            None => reply,
-        };
-        self.disk.read(read.offset, len, reply);
+        disk.read(read.offset, len, reply);
     }
 
-    /// What covers the file that is asked for.
-    fn replay_of(&self, request: &Request<'_>) -> Option<&Arc<Replay>> {
-        self.replay.get().filter(|_| request.header.nodeid == REPLAY_NODE)
+    /// The disk whose file is asked for.
+    fn disk_of(&self, request: &Request<'_>) -> Option<&dyn Disk> {
+        match request.header.nodeid {
+            DISK_NODE => Some(&*self.disk),
+            REPLAY_NODE => Some(self.replay.get()?),
+            _ => None,
+        }
     }
 
-    fn write_to_replay(&self, request: &Request<'_>, device: &Device) {
-        let Some(replay) = self.replay_of(request) else {
-            return respond(request, device, libc::EROFS, &[]);
-        };
-        let bytes = request.body.get(size_of::<WriteIn>()..);
-        let (Some(write), Some(bytes)) = (request.body_as::<WriteIn>(), bytes) else {
-            return respond(request, device, libc::EINVAL, &[]);
-        };
-        if bytes.len() != write.size as usize {
-            return respond(request, device, libc::EINVAL, &[]);
-        }
-        match replay.write(write.offset, bytes) {
-            Ok(()) => {
-                let out = WriteOut { size: write.size, ..Default::default() };
-                respond(request, device, 0, &[out.as_bytes()]);
-            }
-            Err(errno) => respond(request, device, errno, &[]),
-        }
+    fn may_change(&self, request: &Request<'_>) -> bool {
+        self.disk_of(request).map_or(self.writes, Disk::takes_writes)
     }
 
     fn write(&self, request: &Request<'_>, device: &Arc<Device>) {
@@ -234,14 +213,14 @@ impl Files {
         else {
             return respond(request, device, libc::EINVAL, &[]);
         };
-        if request.header.nodeid != DISK_NODE {
+        let Some(disk) = self.disk_of(request) else {
             return respond(request, device, libc::EISDIR, &[]);
-        }
+        };
         if !ByteRange::new(write.offset, write.size.into()).fits_in(self.bytes) {
             // The disk does not grow.
             return respond(request, device, libc::ENOSPC, &[]);
         }
-        self.disk.write(write.offset, bytes.to_vec(), done(request, device, Some(write.size)));
+        disk.write(write.offset, bytes.to_vec(), done(request, device, Some(write.size)));
     }
 
     /// Holes and zeros; taking space beforehand means nothing here.
@@ -252,12 +231,12 @@ impl Files {
         let range = ByteRange::new(wanted.offset, wanted.length);
         let mode = wanted.mode as i32 & !libc::FALLOC_FL_KEEP_SIZE;
         let is_known = matches!(mode, libc::FALLOC_FL_PUNCH_HOLE | libc::FALLOC_FL_ZERO_RANGE);
-        match (request.header.nodeid, range.fits_in(self.bytes)) {
-            (DISK_NODE, true) if is_known => {
+        match (self.disk_of(request), range.fits_in(self.bytes)) {
+            (Some(disk), true) if is_known => {
                 let may_be_hole = mode == libc::FALLOC_FL_PUNCH_HOLE;
-                self.disk.zero(range, may_be_hole, done(request, device, None));
+                disk.zero(range, may_be_hole, done(request, device, None));
             }
-            (DISK_NODE, false) if is_known => respond(request, device, libc::ENOSPC, &[]),
+            (Some(_), false) if is_known => respond(request, device, libc::ENOSPC, &[]),
             _ => respond(request, device, libc::EOPNOTSUPP, &[]),
         }
     }
@@ -279,35 +258,24 @@ impl Files {
     }
 
     fn lookup(&self, request: &Request<'_>, device: &Device) {
-        let found = match request.name() {
-            None => return respond(request, device, libc::EINVAL, &[]),
-            Some(name) => request.header.nodeid == ROOT_NODE && name == self.file_name,
+        let Some(name) = request.name() else {
+            return respond(request, device, libc::EINVAL, &[]);
         };
-        if request.name() == Some(REPLAY_NAME.as_bytes()) && request.header.nodeid == ROOT_NODE {
-            return self.lookup_replay(request, device);
-        }
+        let is_replay = name == REPLAY_NAME.as_bytes();
+        let node = match request.header.nodeid {
+            // It may come later, so the kernel is not told that it need not ask again.
+            ROOT_NODE if is_replay && self.replay.get().is_none() => {
+                return respond(request, device, libc::ENOENT, &[]);
+            }
+            ROOT_NODE if is_replay => Some(REPLAY_NODE),
+            ROOT_NODE if name == self.file_name => Some(DISK_NODE),
+            _ => None,
+        };
         // Node 0 says "no such name", and that the kernel need not ask again.
         let mut out = EntryOut { entry_valid: FOR_EVER_S, attr_valid: FOR_EVER_S, ..Default::default() };
-        if let (true, Some(attr)) = (found, self.attributes(DISK_NODE)) {
-            out = EntryOut { nodeid: DISK_NODE, generation: 1, attr, ..out };
+        if let Some((nodeid, attr)) = node.and_then(|node| Some((node, self.attributes(node)?))) {
+            out = EntryOut { nodeid, generation: 1, attr, ..out };
         }
-        respond(request, device, 0, &[out.as_bytes()]);
-    }
-
-    /// It may come later, so the kernel is not told that it need not ask again.
-    fn lookup_replay(&self, request: &Request<'_>, device: &Device) {
-        let Some(attr) = self.replay.get().and_then(|_| self.attributes(REPLAY_NODE)) else {
-            return respond(request, device, libc::ENOENT, &[]);
-        };
-        let (entry_valid, attr_valid) = (FOR_EVER_S, FOR_EVER_S);
-        let out = EntryOut {
-            entry_valid,
-            attr_valid,
-            nodeid: REPLAY_NODE,
-            generation: 1,
-            attr,
-            ..Default::default()
-        };
         respond(request, device, 0, &[out.as_bytes()]);
     }
 
@@ -315,7 +283,8 @@ impl Files {
         let Some(open) = request.body_as::<OpenIn>() else {
             return respond(request, device, libc::EINVAL, &[]);
         };
-        let may_write = self.access.opens_for_writing() || self.replay_of(request).is_some();
+        let may_write = self.access.opens_for_writing()
+            || request.header.nodeid == REPLAY_NODE && self.may_change(request);
         if !may_write && open.flags as i32 & libc::O_ACCMODE != libc::O_RDONLY {
             return respond(request, device, libc::EROFS, &[]);
         }
@@ -359,25 +328,20 @@ impl Files {
             ROOT_NODE => {
                 Some(Attr { mode: libc::S_IFDIR | 0o555, nlink: 2, blksize: BLOCK_BYTES as u32, ..both })
             }
-            DISK_NODE => Some(Attr {
-                mode: libc::S_IFREG | mode,
-                nlink: 1,
-                size: self.bytes,
-                blocks: self.bytes.div_ceil(512),
-                blksize: BLOCK_BYTES as u32,
-                ..both
-            }),
-            // Root alone opens it, as it does to attach a loop device.
-            REPLAY_NODE => Some(Attr {
-                mode: libc::S_IFREG | 0o600,
-                uid: 0,
-                gid: 0,
-                nlink: 1,
-                size: self.bytes,
-                blocks: self.bytes.div_ceil(512),
-                blksize: BLOCK_BYTES as u32,
-                ..both
-            }),
+            DISK_NODE | REPLAY_NODE => {
+                // Root alone opens the replay's file, as it does to attach a loop device.
+                let (uid, gid, mode) = if node == DISK_NODE { (uid, gid, mode) } else { (0, 0, 0o600) };
+                Some(Attr {
+                    mode: libc::S_IFREG | mode,
+                    uid,
+                    gid,
+                    nlink: 1,
+                    size: self.bytes,
+                    blocks: self.bytes.div_ceil(512),
+                    blksize: BLOCK_BYTES as u32,
+                    ..both
+                })
+            }
             _ => None,
         }
     }

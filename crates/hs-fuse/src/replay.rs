@@ -8,34 +8,88 @@ use std::fs::File;
 use std::io;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::os::unix::fs::FileExt;
+use std::sync::Arc;
 
-use hs_units::{ByteSize, to_usize};
+use hs_units::{ByteRange, ByteSize, to_usize};
 use parking_lot::Mutex;
 use rustix::fs::MemfdFlags;
+
+use crate::{Disk, DoneReply, Reply};
 
 /// A device's smallest sector, so all that is written comes in whole ones.
 const SECTOR: u64 = 512;
 /// The most that is kept. A journal has at most 1 GiB with ext4 and 2 GiB with XFS, and is rarely full.
 const MOST_BYTES: u64 = 512 << 20;
 
+/// A disk that takes no writes itself, with what was written to it.
+pub(crate) struct Replay {
+    below: Arc<dyn Disk>,
+    sectors: Arc<Sectors>,
+}
+
+impl Replay {
+    /// Nothing is written yet.
+    pub(crate) fn new(below: Arc<dyn Disk>) -> io::Result<Self> {
+        Ok(Self { sectors: Arc::new(Sectors::new(below.bytes())?), below })
+    }
+
+    /// With what a server that died has written.
+    pub(crate) fn of(memory: OwnedFd, below: Arc<dyn Disk>) -> Self {
+        Self { sectors: Arc::new(Sectors::of(memory, below.bytes())), below }
+    }
+
+    /// How much was written.
+    pub(crate) fn written(&self) -> u64 {
+        *self.sectors.written.lock()
+    }
+}
+
+impl AsFd for Replay {
+    fn as_fd(&self) -> BorrowedFd<'_> {
+        self.sectors.memory.as_fd()
+    }
+}
+
+impl Disk for Replay {
+    fn bytes(&self) -> u64 {
+        self.below.bytes()
+    }
+
+    fn read(&self, offset: u64, len: u32, reply: Reply) {
+        self.below.read(offset, len, reply.covered(&self.sectors, offset));
+    }
+
+    fn takes_writes(&self) -> bool {
+        true
+    }
+
+    fn write(&self, offset: u64, bytes: Vec<u8>, reply: DoneReply) {
+        reply.result(self.sectors.write(offset, &bytes));
+    }
+
+    fn zero(&self, _: ByteRange, _: bool, reply: DoneReply) {
+        reply.error(libc::EOPNOTSUPP);
+    }
+}
+
 /// What was written to a disk of a fixed length.
 #[derive(Debug)]
-pub(crate) struct Replay {
+pub(crate) struct Sectors {
     memory: File,
     disk_bytes: u64,
     written: Mutex<u64>,
 }
 
-impl Replay {
+impl Sectors {
     /// Nothing is written yet.
-    pub(crate) fn new(disk_bytes: u64) -> io::Result<Self> {
+    fn new(disk_bytes: u64) -> io::Result<Self> {
         let memory = File::from(rustix::fs::memfd_create("headstart-replay", MemfdFlags::CLOEXEC)?);
         memory.set_len(Self::bits_at(disk_bytes) + disk_bytes.div_ceil(SECTOR).div_ceil(8))?;
         Ok(Self { memory, disk_bytes, written: Mutex::new(0) })
     }
 
     /// What a server that died has written.
-    pub(crate) fn of(memory: OwnedFd, disk_bytes: u64) -> Self {
+    fn of(memory: OwnedFd, disk_bytes: u64) -> Self {
         // What it had written counts again, which leaves less room at worst.
         Self { memory: memory.into(), disk_bytes, written: Mutex::new(0) }
     }
@@ -48,7 +102,7 @@ impl Replay {
     ///
     /// # Errors
     /// The number of the error: they are not whole, do not lie on the disk, or there is no more room.
-    pub(crate) fn write(&self, offset: u64, bytes: &[u8]) -> Result<(), i32> {
+    fn write(&self, offset: u64, bytes: &[u8]) -> Result<(), i32> {
         let len = bytes.len() as u64;
         let end = offset.checked_add(len).filter(|end| *end <= Self::bits_at(self.disk_bytes));
         if end.is_none() || !offset.is_multiple_of(SECTOR) || !len.is_multiple_of(SECTOR) {
@@ -105,17 +159,6 @@ impl Replay {
         self.memory.read_exact_at(&mut bits, Self::bits_at(self.disk_bytes) + from)?;
         Ok(bits)
     }
-
-    /// How much was written.
-    pub(crate) fn written(&self) -> u64 {
-        *self.written.lock()
-    }
-}
-
-impl AsFd for Replay {
-    fn as_fd(&self) -> BorrowedFd<'_> {
-        self.memory.as_fd()
-    }
 }
 
 #[cfg(test)]
@@ -127,7 +170,7 @@ mod tests {
     #[test]
     fn what_was_written_covers_the_disk_and_nothing_else_does() {
         const BYTES: u64 = 100 * SECTOR;
-        let replay = Replay::new(BYTES - 100).unwrap();
+        let replay = Sectors::new(BYTES - 100).unwrap();
         let mut disk = vec![7; BYTES as usize];
         let original = disk.clone();
         let mut prng = Prng::new(3);
@@ -142,11 +185,11 @@ mod tests {
             let len = 1 + prng.below(900) as usize;
             let mut read = original[offset as usize..][..len].to_vec();
             // The next server goes on with the same memory.
-            let next = Replay::of(replay.as_fd().try_clone_to_owned().unwrap(), BYTES - 100);
+            let next = Sectors::of(replay.memory.try_clone().unwrap().into(), BYTES - 100);
             next.cover(offset, &mut read).unwrap();
             assert!(read == disk[offset as usize..][..len], "round {round}");
         }
-        let fresh = Replay::new(BYTES).unwrap();
+        let fresh = Sectors::new(BYTES).unwrap();
         assert!(!fresh.covers_any(0, BYTES) && replay.covers_any(0, BYTES));
         for (offset, len) in [(1, 512), (0, 511), (BYTES, 512), (u64::MAX - 511, 512)] {
             assert_eq!(fresh.write(offset, &vec![0; len]), Err(libc::EINVAL), "{offset}+{len}");
@@ -155,7 +198,7 @@ mod tests {
 
     #[test]
     fn it_has_an_end() {
-        let replay = Replay::new(1 << 40).unwrap();
+        let replay = Sectors::new(1 << 40).unwrap();
         *replay.written.lock() = MOST_BYTES - 512;
         assert_eq!(replay.write(0, &[1; 512]), Ok(()));
         assert_eq!(replay.write(0, &[1; 512]), Err(libc::ENOSPC));

@@ -7,7 +7,7 @@ use rustix::io::Errno;
 use zerocopy::IntoBytes;
 
 use super::device::Device;
-use super::replay::Replay;
+use super::replay::Sectors;
 use super::wire::WriteOut;
 
 /// A logical disk whose reads may be answered later, from any thread.
@@ -110,7 +110,7 @@ pub struct Reply {
     len: u32,
     uid: u32,
     /// What covers the disk's bytes from an offset on.
-    covered: Option<(Arc<Replay>, u64)>,
+    covered: Option<(Arc<Sectors>, u64)>,
     answered: bool,
 }
 
@@ -120,7 +120,7 @@ impl Reply {
     }
 
     /// The same read of a disk that was written to, from this offset.
-    pub(crate) fn covered(mut self, replay: &Arc<Replay>, offset: u64) -> Self {
+    pub(crate) fn covered(mut self, replay: &Arc<Sectors>, offset: u64) -> Self {
         let is_covered = replay.covers_any(offset, self.len.into());
         self.covered = is_covered.then(|| (Arc::clone(replay), offset));
         self
