@@ -11,7 +11,7 @@ use std::path::{Path, PathBuf};
 use std::process::Command;
 
 use hs_build::source::{Source, SourceError, SourceKind, SourceOptions};
-use hs_format::{DiskContent, FileKind};
+use hs_format::{FileKind, FsKind};
 use hs_units::ByteRange;
 use rustix::fs::{AtFlags, CWD, FileType, Mode, OFlags, Timespec, Timestamps, XattrFlags};
 
@@ -316,7 +316,7 @@ fn a_directory_comes_back_through_the_kernel() {
     let options =
         SourceOptions { volume_label: Some("headstart test".to_owned()), ..SourceOptions::default() };
     let source = Source::open(&tree, &options, &|_| {}).unwrap();
-    assert_eq!((source.kind(), source.content()), (SourceKind::Directory, FileKind::Disk(DiskContent::Ext)));
+    assert_eq!((source.kind(), source.content()), (SourceKind::Directory, FileKind::Disk(FsKind::Ext)));
     let image = work.path().join("image");
     write_out(&source, &image);
     assert_clean(&image);

@@ -12,7 +12,7 @@ use std::ffi::OsString;
 use std::fs;
 use std::os::unix::fs::{DirBuilderExt, PermissionsExt};
 use std::path::{Path, PathBuf};
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use anyhow::{Context, bail};
 use hs_linux::mounts::{MountTable, mounted_at};
@@ -20,7 +20,6 @@ use hs_output::whole_file::write_whole;
 use hs_service::background;
 use hs_start::image::ImageSource;
 use hs_start::own_command::OwnCommand;
-use rustix::event::{Timespec, poll};
 use rustix::mount::UnmountFlags;
 
 use crate::runtime_config;
@@ -204,18 +203,8 @@ fn unmount(target: &Path) -> anyhow::Result<()> {
 
 /// Waits until the server has taken its own mount down.
 fn wait_until_gone(path: &Path) -> anyhow::Result<()> {
-    let end = Instant::now() + PATIENCE;
-    let mut table = MountTable::open()?;
-    while table.has(path)? {
-        let left = end.saturating_duration_since(Instant::now());
-        if left.is_zero() {
-            bail!("{} is still mounted after {} s", path.display(), PATIENCE.as_secs());
-        }
-        let timeout = Timespec::try_from(left).context("the time to wait")?;
-        match poll(&mut [table.changes()], Some(&timeout)) {
-            Ok(_) | Err(rustix::io::Errno::INTR) => {}
-            Err(error) => bail!("wait for the end of the mount: {error}"),
-        }
+    if !MountTable::open()?.wait_until_gone(path, PATIENCE)? {
+        bail!("{} is still mounted after {} s", path.display(), PATIENCE.as_secs());
     }
     Ok(())
 }

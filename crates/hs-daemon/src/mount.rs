@@ -16,7 +16,7 @@ use hs_fuse::{HeldSession, Negotiated, Session};
 use hs_linux::mounts::MountTable;
 use hs_serve::FileAccess;
 use hs_serve::{MountFsOptions, MountedFs, Prefetching, ServedDisk};
-use rustix::event::{PollFd, PollFlags, Timespec, poll};
+use rustix::event::{PollFd, PollFlags, poll};
 use rustix::thread::CapabilitySet;
 use serde_json::Value;
 use zerocopy::{FromBytes, IntoBytes};
@@ -583,18 +583,8 @@ pub fn wait_for_end(
 
 /// Waits until nothing is mounted at `path` any more.
 pub fn wait_until_gone(path: &Path, patience: Duration) -> anyhow::Result<()> {
-    let end = Instant::now() + patience;
-    let mut table = MountTable::open()?;
-    while table.has(path)? {
-        let left = end.saturating_duration_since(Instant::now());
-        if left.is_zero() {
-            bail!("{} is still mounted after {} s", path.display(), patience.as_secs());
-        }
-        let timeout = Timespec::try_from(left).context("the time to wait")?;
-        match poll(&mut [table.changes()], Some(&timeout)) {
-            Ok(_) | Err(rustix::io::Errno::INTR) => {}
-            Err(error) => bail!("wait for the end of the mount: {error}"),
-        }
+    if !MountTable::open()?.wait_until_gone(path, patience)? {
+        bail!("{} is still mounted after {} s", path.display(), patience.as_secs());
     }
     Ok(())
 }

@@ -2,6 +2,11 @@
 
 use std::fmt;
 
+use hs_volumes::FsKind::{
+    self, Btrfs, Erofs, Exfat, Ext, F2fs, Fat, Iso9660, Jfs, Luks, Lvm, Ntfs, Reiserfs, Squashfs, Swap, Udf,
+    Xfs,
+};
+
 use crate::wire::SUPERBLOCK_MAGIC;
 
 /// The kind of a file, as far as its first bytes tell.
@@ -13,7 +18,9 @@ pub enum FileKind {
     /// A profile: the record of one start.
     Profile,
     /// A raw disk, with what was found in it.
-    Disk(DiskContent),
+    Disk(FsKind),
+    /// A raw disk with a partition table, GPT or MBR, or a boot sector of no known file system.
+    Partitioned,
     /// A qcow2 file: a container of a disk.
     Qcow2,
     /// A VMDK, VDI or VHDX file: a container of a disk.
@@ -37,51 +44,6 @@ pub enum FileKind {
     /// Nothing known.
     Unknown,
 }
-
-/// What a raw disk holds.
-#[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
-#[non_exhaustive]
-pub enum DiskContent {
-    /// ext2, ext3 or ext4.
-    Ext,
-    /// XFS.
-    Xfs,
-    /// btrfs.
-    Btrfs,
-    /// squashfs.
-    Squashfs,
-    /// EROFS.
-    Erofs,
-    /// F2FS.
-    F2fs,
-    /// JFS.
-    Jfs,
-    /// ReiserFS.
-    Reiserfs,
-    /// ISO 9660, also when it is a hybrid with a partition table.
-    Iso9660,
-    /// UDF.
-    Udf,
-    /// NTFS.
-    Ntfs,
-    /// exFAT.
-    Exfat,
-    /// FAT of 12, 16 or 32 bits.
-    Fat,
-    /// An encrypted volume.
-    Luks,
-    /// A physical volume of LVM.
-    Lvm,
-    /// Swap space.
-    Swap,
-    /// A partition table, GPT or MBR, or a boot sector of no known file system.
-    Partitioned,
-}
-
-use DiskContent::{
-    Btrfs, Erofs, Exfat, Ext, F2fs, Fat, Iso9660, Jfs, Luks, Lvm, Ntfs, Partitioned, Reiserfs, Squashfs,
-    Swap, Udf, Xfs,
-};
 
 /// Offset, magic bytes and what they mean; the first that fits counts. From the documentation of each format.
 /// Formats that begin at byte 0 come first; ISO 9660 comes before the partition table, because hybrid images
@@ -116,8 +78,8 @@ const MAGICS: [(usize, &[u8], FileKind); 31] = [
     (0x8001, b"BEA01", FileKind::Disk(Udf)),
     (3, b"NTFS    ", FileKind::Disk(Ntfs)),
     (3, b"EXFAT   ", FileKind::Disk(Exfat)),
-    (0x200, b"EFI PART", FileKind::Disk(Partitioned)),
-    (0x1fe, &[0x55, 0xaa], FileKind::Disk(Partitioned)),
+    (0x200, b"EFI PART", FileKind::Partitioned),
+    (0x1fe, &[0x55, 0xaa], FileKind::Partitioned),
 ];
 
 /// So many bytes of text are proof enough.
@@ -137,7 +99,7 @@ impl FileKind {
             return Self::Empty;
         }
         if let Some((_, _, kind)) = MAGICS.iter().find(|(offset, magic, _)| fits(*offset, magic)) {
-            return if *kind == Self::Disk(Partitioned) && is_fat(start) { Self::Disk(Fat) } else { *kind };
+            return if *kind == Self::Partitioned && is_fat(start) { Self::Disk(Fat) } else { *kind };
         }
         match start {
             _ if is_text(&start[..start.len().min(TEXT_BYTES)]) => Self::Text,
@@ -149,7 +111,7 @@ impl FileKind {
     /// Whether it is a raw disk.
     #[must_use]
     pub const fn is_disk(self) -> bool {
-        matches!(self, Self::Disk(_))
+        matches!(self, Self::Disk(_) | Self::Partitioned)
     }
 }
 
@@ -180,7 +142,7 @@ impl fmt::Display for FileKind {
             Self::Image => f.write_str("a headstart image"),
             Self::Profile => f.write_str("a profile"),
             Self::Disk(Iso9660) => f.write_str("an ISO 9660 disc"),
-            Self::Disk(Partitioned) => f.write_str("a raw disk with a partition table"),
+            Self::Partitioned => f.write_str("a raw disk with a partition table"),
             Self::Disk(content) => write!(f, "a raw disk with {content}"),
             Self::Qcow2 => f.write_str("a qcow2 file"),
             Self::VirtualDisk => f.write_str("a virtual disk (VMDK, VDI or VHDX)"),
@@ -194,30 +156,6 @@ impl fmt::Display for FileKind {
             Self::Empty => f.write_str("an empty file"),
             Self::Unknown => f.write_str("a file of no known kind"),
         }
-    }
-}
-
-impl fmt::Display for DiskContent {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str(match self {
-            Ext => "ext2/3/4",
-            Xfs => "XFS",
-            Btrfs => "btrfs",
-            Squashfs => "squashfs",
-            Erofs => "EROFS",
-            F2fs => "F2FS",
-            Jfs => "JFS",
-            Reiserfs => "ReiserFS",
-            Iso9660 => "ISO 9660",
-            Udf => "UDF",
-            Ntfs => "NTFS",
-            Exfat => "exFAT",
-            Fat => "FAT",
-            Luks => "LUKS encryption",
-            Lvm => "an LVM volume",
-            Swap => "swap space",
-            Partitioned => "a partition table",
-        })
     }
 }
 
@@ -241,15 +179,15 @@ mod tests {
         disk[..26].copy_from_slice(b"\xeb\x3c\x90mkfs.fat\0\x02\x04\x01\0\x02\0\x02\0\x80\xf8\x20\0\x10\0");
         assert_eq!(FileKind::of(&disk), FileKind::Disk(Fat));
         disk[11..13].fill(0);
-        assert_eq!(FileKind::of(&disk), FileKind::Disk(Partitioned));
-        assert_eq!(FileKind::of(&disk[..512]), FileKind::Disk(Partitioned));
+        assert_eq!(FileKind::of(&disk), FileKind::Partitioned);
+        assert_eq!(FileKind::of(&disk[..512]), FileKind::Partitioned);
     }
 
     #[test]
     fn a_hybrid_iso_is_an_iso() {
         let mut disk = vec![0; FileKind::NEEDED_BYTES];
         disk[0x1fe..0x200].copy_from_slice(&[0x55, 0xaa]);
-        assert_eq!(FileKind::of(&disk), FileKind::Disk(Partitioned));
+        assert_eq!(FileKind::of(&disk), FileKind::Partitioned);
         disk[0x8001..0x8006].copy_from_slice(b"CD001");
         assert_eq!(FileKind::of(&disk), FileKind::Disk(Iso9660));
     }

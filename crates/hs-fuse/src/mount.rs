@@ -121,11 +121,7 @@ impl FuseMount {
     pub(crate) fn set_read_ahead(&self, kib: u32) -> Result<(), LinuxError> {
         let Some(connection) = self.connection else { return Ok(()) };
         let path = PathBuf::from(format!("/sys/class/bdi/0:{connection}/read_ahead_kb"));
-        std::fs::write(&path, kib.to_string()).map_err(|source| LinuxError::Io {
-            action: "set the read-ahead in",
-            path,
-            source,
-        })
+        std::fs::write(&path, kib.to_string()).map_err(LinuxError::io("set the read-ahead in", path))
     }
 
     /// Unmounts. A file system that stays busy is detached and its readers are cut off.

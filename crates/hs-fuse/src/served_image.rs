@@ -35,7 +35,7 @@ impl ShownDisk for Shown<'_> {
     fn writable_file(&self) -> Result<PathBuf, LinuxError> {
         let path = self.session.writable_file()?;
         let held = self.session.replay_memory().map_or(Ok(()), self.hold);
-        held.map_err(|source| LinuxError::Io { action: "hand over", path: path.clone(), source })?;
+        held.map_err(LinuxError::io("hand over", path.clone()))?;
         Ok(path)
     }
 }
@@ -93,11 +93,7 @@ impl ServedImage {
     ) -> Result<Self, FuseError> {
         Self::show(store, config, watch, keep, |disk, options, reader| {
             let mut session = Session::prepare(directory, disk, options)?;
-            hold(&session, reader).map_err(|source| LinuxError::Io {
-                action: "hand over",
-                path: directory.into(),
-                source,
-            })?;
+            hold(&session, reader).map_err(LinuxError::io("hand over", directory))?;
             session.show()?;
             Ok(session)
         })
@@ -157,11 +153,7 @@ impl ServedImage {
         if push {
             // The kernel takes pushed pages only for a file that it has looked up.
             let file = session.mount_point().join("disk.img");
-            std::fs::metadata(&file).map_err(|source| LinuxError::Io {
-                action: "look up",
-                path: file,
-                source,
-            })?;
+            std::fs::metadata(&file).map_err(LinuxError::io("look up", file))?;
             disk.begin_prefetch(Some(Arc::new(PushPages { pusher: session.pusher() })))?;
         }
         Ok(Self { session, kept, disk, has_hot })

@@ -233,13 +233,8 @@ impl Session {
             files.refuse_resent();
         }
         if let Some(replay) = replay {
-            let path = || session.mount.target().into();
             let taken = session.files.take_writes(Some(replay));
-            taken.map_err(|source| LinuxError::Io {
-                action: "go on with the writes to",
-                path: path(),
-                source,
-            })?;
+            taken.map_err(LinuxError::io("go on with the writes to", session.mount.target()))?;
         }
         session.show()?;
         Ok(session)
@@ -314,11 +309,7 @@ impl Session {
     /// There is no memory, or the kernel refuses.
     pub fn writable_file(&self) -> Result<PathBuf, LinuxError> {
         let path = self.mount_point().join(REPLAY_NAME);
-        self.files.take_writes(None).map_err(|source| LinuxError::Io {
-            action: "make room for writes to",
-            path: path.clone(),
-            source,
-        })?;
+        self.files.take_writes(None).map_err(LinuxError::io("make room for writes to", path.clone()))?;
         self.mount.make_writable()?;
         Ok(path)
     }

@@ -26,13 +26,15 @@ pub fn choose(qemu: &Qemu) -> (Accelerator, Option<GuestError>) {
     }
 }
 
+/// Whether this process may use KVM.
+pub(crate) fn check_device() -> Result<(), GuestError> {
+    let device = std::fs::File::options().read(true).write(true).open("/dev/kvm");
+    device.map(drop).map_err(|source| GuestError::KvmUnusable { source })
+}
+
 /// Proves that the guest's kernel runs under KVM, by running it without a disk until it asks for one.
 fn prove(qemu: &Qemu) -> Result<(), GuestError> {
-    std::fs::File::options()
-        .read(true)
-        .write(true)
-        .open("/dev/kvm")
-        .map_err(|source| GuestError::KvmUnusable { source })?;
+    check_device()?;
     let far_enough = Regex::new(FAR_ENOUGH).unwrap_or_else(|error| unreachable!("{error}"));
     let launch = qemu.trial(Accelerator::Kvm);
     let mut guest = Guest::start(launch, Console::new(far_enough), std::io::sink())?;

@@ -30,11 +30,7 @@ const HEADER_BYTES: u32 = 32;
 /// When it does not; the message says what happened.
 pub fn prove(program: &Path, accelerator: Accelerator, folder: &Path) -> Result<(), GuestError> {
     if accelerator == Accelerator::Kvm {
-        std::fs::File::options()
-            .read(true)
-            .write(true)
-            .open("/dev/kvm")
-            .map_err(|source| GuestError::KvmUnusable { source })?;
+        crate::kvm::check_device()?;
     }
     let unproven = |why: String| GuestError::QemuUnproven { accelerator: accelerator.as_str(), why };
     let path = folder.join("trial-kernel");

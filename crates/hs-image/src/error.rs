@@ -228,7 +228,7 @@ fn in_its_place(range: ByteRange, fault: &FormatError) -> String {
 /// What a person who gave this file as an image may have meant.
 fn what_to_do(path: &str, kind: FileKind) -> String {
     match kind {
-        FileKind::Disk(_) => format!(
+        FileKind::Disk(_) | FileKind::Partitioned => format!(
             ": `headstart build {path} -o IMAGE` makes an image of it, `headstart run --raw` runs it as \
              it is"
         ),

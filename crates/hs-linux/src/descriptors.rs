@@ -56,11 +56,7 @@ fn apart<T: Send>(
     };
     thread::scope(|scope| {
         let thread = thread::Builder::new().name(format!("hs-{what}"));
-        let running = thread.spawn_scoped(scope, run).map_err(|source| LinuxError::Io {
-            action: "start a thread for",
-            path: what.into(),
-            source,
-        })?;
+        let running = thread.spawn_scoped(scope, run).map_err(LinuxError::io("start a thread for", what))?;
         Ok(running.join().unwrap_or_else(|panic| resume_unwind(panic)))
     })
 }

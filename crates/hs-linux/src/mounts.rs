@@ -6,9 +6,9 @@ use std::io::{self, Read, Seek};
 use std::os::unix::ffi::{OsStrExt, OsStringExt};
 use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
-use rustix::event::{PollFd, PollFlags};
+use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use rustix::io::Errno;
 use rustix::mount::UnmountFlags;
 
@@ -73,8 +73,28 @@ impl MountTable {
         Ok(text.split(|&byte| byte == b'\n').filter_map(parse_entry).collect())
     }
 
-    fn failed(action: &'static str) -> impl Fn(io::Error) -> LinuxError {
-        move |source| LinuxError::Io { action, path: Self::PATH.into(), source }
+    /// Waits until nothing is mounted on `target` any more; false when something still is after `patience`.
+    ///
+    /// # Errors
+    /// When the table cannot be read.
+    pub fn wait_until_gone(&mut self, target: &Path, patience: Duration) -> Result<bool, LinuxError> {
+        let end = Instant::now() + patience;
+        while self.has(target)? {
+            let left = end.saturating_duration_since(Instant::now());
+            let Ok(timeout) = Timespec::try_from(left) else { return Ok(false) };
+            if left.is_zero() {
+                return Ok(false);
+            }
+            match poll(&mut [self.changes()], Some(&timeout)) {
+                Ok(_) | Err(Errno::INTR) => {}
+                Err(errno) => return Err(LinuxError::io("wait for a change of", Self::PATH)(errno)),
+            }
+        }
+        Ok(true)
+    }
+
+    fn failed(action: &'static str) -> impl FnOnce(io::Error) -> LinuxError {
+        LinuxError::io(action, Self::PATH)
     }
 }
 

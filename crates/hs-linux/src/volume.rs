@@ -43,11 +43,8 @@ impl Volume {
         partition: Option<&str>,
         mut read_at: impl FnMut(u64, &mut [u8]) -> io::Result<()>,
     ) -> Result<Self, LinuxError> {
-        let contents = examine(&mut Reader::new(bytes, &mut read_at)).map_err(|source| LinuxError::Io {
-            action: "read",
-            path: disk.into(),
-            source,
-        })?;
+        let contents =
+            examine(&mut Reader::new(bytes, &mut read_at)).map_err(LinuxError::io("read", disk))?;
         match (partition, contents) {
             (Some(word), contents) => Self::of_partition(disk, word, &contents),
             (None, Contents { file_system: Some(found), table }) => {

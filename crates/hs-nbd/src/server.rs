@@ -146,11 +146,7 @@ impl NbdServer {
         let acceptor = std::thread::Builder::new()
             .name("nbd-accept".to_owned())
             .spawn(move || accept(&own, &watched))
-            .map_err(|source| LinuxError::Io {
-                action: "start a thread for",
-                path: "the NBD server".into(),
-                source,
-            })?;
+            .map_err(LinuxError::io("start a thread for", "the NBD server"))?;
         Ok(Self { shared, uris, listeners, acceptor: Some(acceptor) })
     }
 

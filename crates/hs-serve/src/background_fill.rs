@@ -66,11 +66,7 @@ impl BackgroundFill {
                 let filling = Arc::clone(&filling);
                 move || filling.run()
             })
-            .map_err(|source| LinuxError::Io {
-                action: "start a thread for",
-                path: "filling the cache".into(),
-                source,
-            })?;
+            .map_err(LinuxError::io("start a thread for", "filling the cache"))?;
         Ok(Self { filling, thread: Some(thread) })
     }
 

@@ -65,11 +65,7 @@ impl FileDisk {
             let thread = std::thread::Builder::new()
                 .name(format!("hs-file-{number}"))
                 .spawn(move || answer(&*store, &requests, &told, |since| reads.set(number, since)))
-                .map_err(|source| LinuxError::Io {
-                    action: "start a thread for",
-                    path: "the disk".into(),
-                    source,
-                })?;
+                .map_err(LinuxError::io("start a thread for", "the disk"))?;
             disk.threads.push(thread);
         }
         Ok(disk)

@@ -112,11 +112,7 @@ impl Warmer {
         let thread = std::thread::Builder::new()
             .name("hs-warm".to_owned())
             .spawn(move || warm(&steps, caches, &warmed, &progress_too))
-            .map_err(|source| LinuxError::Io {
-                action: "start a thread for",
-                path: "warming".into(),
-                source,
-            })?;
+            .map_err(LinuxError::io("start a thread for", "warming"))?;
         Ok(Self { progress, disk: Arc::clone(disk), thread: Some(thread) })
     }
 

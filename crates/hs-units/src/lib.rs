@@ -6,6 +6,7 @@
 
 #![forbid(unsafe_code)]
 
+mod architecture;
 mod block;
 mod bytes;
 mod digest;
@@ -14,6 +15,7 @@ mod narrow;
 mod prng;
 mod time;
 
+pub use architecture::oci_architecture;
 pub use block::{BLOCK_BYTES, BlockRange, Lba};
 pub use bytes::{ByteRange, ByteSize, ParseByteSizeError};
 pub use digest::{Digest, ParseDigestError};

@@ -12,8 +12,8 @@ use super::repository::Repository;
 const ARROWS: &[(&str, &[&str])] = &[
     ("hs-units", &[]),
     ("hs-ext4", &["hs-units"]),
-    ("hs-format", &["hs-units"]),
     ("hs-volumes", &["hs-units"]),
+    ("hs-format", &["hs-volumes"]),
     ("hs-overlay", &["hs-units"]),
     ("hs-trace", &["hs-units"]),
     ("hs-accelerate", &["hs-trace"]),

@@ -4,7 +4,7 @@ use std::path::{Path, PathBuf};
 
 use anyhow::bail;
 use hs_build::source::{Source, SourceKind};
-use hs_format::{DiskContent, FileKind};
+use hs_format::{FileKind, FsKind};
 use hs_linux::MountedForWriting;
 use hs_start::source::SourceName;
 use hs_units::ByteSize;
@@ -69,7 +69,7 @@ pub(crate) fn folder_of(file: &Path) -> PathBuf {
 /// Says what becomes of a source, where that may be a surprise.
 pub(crate) fn say_of_source(source: &Source, path: &Path, output: &Path) {
     let shown = path.display();
-    if source.content() == FileKind::Disk(DiskContent::Squashfs) {
+    if source.content() == FileKind::Disk(FsKind::Squashfs) {
         hs_output::note!(
             "{shown}: this squashfs becomes the disk as it is; it is compressed already, so the image is about as \
              large. `sudo headstart build --as tree` compresses its files anew"

@@ -2,7 +2,7 @@
 
 use std::fmt;
 
-use hs_format::{DiskContent, FileKind};
+use hs_format::{FileKind, FsKind};
 use hs_report::Format;
 
 use crate::cli::DiskFormat;
@@ -56,7 +56,7 @@ impl Content {
             || match self {
                 Self::Image => kind == FileKind::Image,
                 Self::Profile => kind == FileKind::Profile,
-                Self::Iso => kind == FileKind::Disk(DiskContent::Iso9660),
+                Self::Iso => kind == FileKind::Disk(FsKind::Iso9660),
                 Self::Disk(DiskFormat::Raw) => kind.is_disk() || kind == FileKind::Zeros,
                 Self::Disk(DiskFormat::Cloop) => kind == FileKind::Cloop,
                 Self::Disk(DiskFormat::Qcow2) => kind == FileKind::Qcow2,

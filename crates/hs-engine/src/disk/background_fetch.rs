@@ -225,7 +225,8 @@ impl<M: ImageMap> DiskEngine<M> {
         self.enqueue(now, request, requester, cut(place.range), Purpose::Background(slot, more));
     }
 
-    fn enter_background(&mut self, window: u64, place: ChunkLocation) -> u32 {
+    /// A chunk that no read waits for is on its way.
+    pub(super) fn enter_background(&mut self, window: u64, place: ChunkLocation) -> u32 {
         let slot = self.table.enter(ChunkKey::Cold(window));
         let chunk = &mut self.table[slot];
         (chunk.place, chunk.raw_bytes) = (place.range, place.raw_bytes);

@@ -276,11 +276,7 @@ impl<M: ImageMap> DiskEngine<M> {
             if !follows || !wanted || !self.is_unasked(now, window) {
                 return;
             }
-            let slot = self.table.enter(ChunkKey::Cold(window));
-            let chunk = &mut self.table[slot];
-            (chunk.place, chunk.raw_bytes) = (place.range, place.raw_bytes);
-            chunk.from_stream = false;
-            chunk.requester = Requester { client: ClientKey::NONE, class: Class::Fill };
+            let slot = self.enter_background(window, place);
             self.add_member(fetch, slot);
             self.neighbours.handle_brought(window, distance);
         }

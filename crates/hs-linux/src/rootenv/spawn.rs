@@ -218,11 +218,8 @@ pub(super) fn spawn(root: &Path, argv: &[OsString], options: SpawnOptions) -> Re
     };
     let invalid =
         || LinuxError::Command { command: argv[0].clone(), source: io::ErrorKind::InvalidInput.into() };
-    let spec = write_spec(&spec.encode().ok_or_else(invalid)?).map_err(|source| LinuxError::Io {
-        action: "tell init about",
-        path: root.into(),
-        source,
-    })?;
+    let spec =
+        write_spec(&spec.encode().ok_or_else(invalid)?).map_err(LinuxError::io("tell init about", root))?;
     let (mut theirs, mut ours) = ([None, None, None], [None, None, None]);
     for (index, stream) in [options.stdin, options.stdout, options.stderr].into_iter().enumerate() {
         let failed = |source| LinuxError::Io { action: "redirect", path: root.into(), source };
@@ -256,7 +253,7 @@ pub(super) fn spawn(root: &Path, argv: &[OsString], options: SpawnOptions) -> Re
             drop(liveness_writer);
             result
         })
-        .map_err(|source| LinuxError::Io { action: "start a thread for", path: root.into(), source })?;
+        .map_err(LinuxError::io("start a thread for", root))?;
     let Ok(init) = started.recv() else {
         // It failed before the command ran, and says why when it is joined.
         let failed = keeper

@@ -168,13 +168,7 @@ pub(super) fn meant(access: &Access, manifest: &[u8]) -> Result<(Described, bool
 
 /// The digest of the list's first image for this machine.
 fn of_machine<'a>(access: &Access, entries: &'a [Entry]) -> Result<&'a str, HttpError> {
-    let architecture = match std::env::consts::ARCH {
-        "x86_64" => "amd64",
-        "aarch64" => "arm64",
-        "x86" => "386",
-        "powerpc64" => "ppc64le",
-        other => other,
-    };
+    let architecture = hs_units::oci_architecture(std::env::consts::ARCH);
     let is_ours = |platform: &Platform| {
         (platform.os.as_str(), platform.architecture.as_str()) == ("linux", architecture)
     };

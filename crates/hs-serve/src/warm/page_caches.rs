@@ -70,13 +70,7 @@ pub(super) struct OpenCaches {
 
 impl OpenCaches {
     fn open(mount_point: &Path, device: &Path) -> Result<Self, LinuxError> {
-        let open = |path: &Path| {
-            File::open(path).map_err(|source| LinuxError::Io {
-                action: "open",
-                path: path.to_owned(),
-                source,
-            })
-        };
+        let open = |path: &Path| File::open(path).map_err(LinuxError::io("open", path));
         let mount = open_clone(mount_point).or_else(|error| {
             log::debug!("{} is busy while it is warmed: {error}", mount_point.display());
             open(mount_point)
@@ -171,11 +165,7 @@ impl Apart {
                     Err(error) => drop(opened.send(Err(error))),
                 }
             })
-            .map_err(|source| LinuxError::Io {
-                action: "start a thread for",
-                path: "warming".into(),
-                source,
-            })?;
+            .map_err(LinuxError::io("start a thread for", "warming"))?;
         let started = Self { calls: Some(calls), answers, thread: Some(thread) };
         // A thread that ended without a word answers no call.
         is_open.recv().unwrap_or(Ok(()))?;

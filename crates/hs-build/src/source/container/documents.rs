@@ -66,14 +66,8 @@ impl Platform {
     /// That of this machine.
     #[must_use]
     pub fn of_machine() -> Self {
-        let architecture = match std::env::consts::ARCH {
-            "x86_64" => "amd64",
-            "aarch64" => "arm64",
-            "x86" => "386",
-            "powerpc64" => "ppc64le",
-            other => other,
-        };
-        Self { os: "linux".to_owned(), architecture: architecture.to_owned(), variant: None }
+        let architecture = hs_units::oci_architecture(std::env::consts::ARCH).to_owned();
+        Self { os: "linux".to_owned(), architecture, variant: None }
     }
 
     /// Whether an image for this platform is what is asked for by `wanted`.
