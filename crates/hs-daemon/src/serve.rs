@@ -58,7 +58,7 @@ pub struct Serve {
     pub images: Vec<OsString>,
     /// How remote images are fetched.
     pub remote: RemoteOptions,
-    /// The file that keeps what NBD clients write.
+    /// The file that keeps what clients and guests write.
     pub keep: Option<PathBuf>,
     /// Addresses for NBD clients.
     pub nbd: Vec<NbdAddress>,
@@ -114,13 +114,8 @@ impl Serve {
         if self.uffd.is_some() && self.images.len() > 1 {
             bail!("--uffd serves one image: its VMMs do not say which");
         }
-        if self.keep.is_some() && self.nbd.is_empty() {
-            bail!("--keep is for those who write (--nbd)");
-        }
-        if self.keep.is_some() && self.guests.is_some() {
-            bail!(
-                "--keep is not for --vhost-user-blk: its guests would read the disk without what was written"
-            );
+        if self.keep.is_some() && self.nbd.is_empty() && self.guests.is_none() {
+            bail!("--keep is for those who write (--nbd, --vhost-user-blk)");
         }
         if self.keep.is_some() && self.images.len() > 1 {
             bail!("--keep is for one image: start a server for each that is written to");
@@ -217,6 +212,8 @@ pub fn run(args: &Serve, arguments: &[OsString], quiet: bool) -> anyhow::Result<
     });
     supervisor.ending();
     manager.stopping();
+    // What a guest waits for is left to the next server; what it was told lasts.
+    guests.iter_mut().for_each(VhostServer::stop);
     let kept = close_kept(&served);
     // From here on nothing may wait for the medium.
     Deadline::begin(Vec::new(), || {}).lasts();
@@ -226,7 +223,6 @@ pub fn run(args: &Serve, arguments: &[OsString], quiet: bool) -> anyhow::Result<
     if let Some(nbd) = &mut nbd {
         nbd.stop();
     }
-    guests.iter_mut().for_each(VhostServer::stop);
     ended?;
     kept?;
     served.iter().filter_map(|served| served.on_medium.trouble()).for_each(|trouble| log::warn!("{trouble}"));
@@ -255,7 +251,7 @@ fn start_guests(
     supervisor: &Supervisor,
 ) -> anyhow::Result<Option<VhostServer>> {
     let (Some(guests), Some(served)) = (&args.guests, served.first()) else { return Ok(None) };
-    serve_guests::start(&served.disk, guests, kept, supervisor).map(Some)
+    serve_guests::start(&served.disk, served.kept.as_ref(), guests, kept, supervisor).map(Some)
 }
 
 /// What can be told of each image whose disk is read.

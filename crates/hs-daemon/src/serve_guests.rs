@@ -5,6 +5,7 @@ use std::path::PathBuf;
 use std::sync::Arc;
 
 use anyhow::Context;
+use hs_keep::KeptDisk;
 use hs_linux::SocketFile;
 use hs_serve::ServedDisk;
 use hs_service::handover::{HandedOver, Supervisor};
@@ -22,9 +23,10 @@ pub struct Guests {
     pub queues: u16,
 }
 
-/// Serves the disk at the socket. VMMs whose server died connect to the same socket again.
+/// Serves the disk at the socket, with what is written to it. VMMs whose server died connect to the same socket again.
 pub(super) fn start(
     disk: &Arc<ServedDisk>,
+    written: Option<&Arc<KeptDisk>>,
     guests: &Guests,
     kept: &mut HandedOver,
     supervisor: &Supervisor,
@@ -36,7 +38,7 @@ pub(super) fn start(
     };
     supervisor.keep(SOCKET, (), [socket.as_fd()].into_iter())?;
     let options = VhostOptions { queues: guests.queues, ..VhostOptions::default() };
-    VhostServer::start(Arc::clone(disk), socket, options).with_context(context)
+    VhostServer::start(Arc::clone(disk), written.cloned(), socket, options).with_context(context)
 }
 
 /// How people are told of it: there is no standard form of such an address.

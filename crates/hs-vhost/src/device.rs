@@ -93,6 +93,8 @@ impl Device {
     /// Serves a ring that is set up, enabled, and not served yet.
     fn start_if_ready(&mut self, number: u32) -> Result<()> {
         let has_event_idx = self.has(config::RING_F_EVENT_IDX);
+        // A driver that does not flush relies on each write.
+        let writes_last = !self.has(config::F_FLUSH);
         let memory = self.memory.now();
         let space = self.memory.space();
         let mut inflight = match &self.inflight {
@@ -135,7 +137,7 @@ impl Device {
         let kick = kick.try_clone().map_err(Error::ReqHandlerError)?;
         let call = Arc::clone(&ring.call);
         let number = number as usize;
-        let setup = Setup { number, queue, inflight, left, memory: space, call, kick };
+        let setup = Setup { number, queue, inflight, left, memory: space, call, kick, writes_last };
         ring.running = Some(Running::start(&common, setup).map_err(Error::ReqHandlerError)?);
         Ok(())
     }
@@ -165,11 +167,11 @@ impl VhostUserBackendReqHandlerMut for Device {
     }
 
     fn get_features(&mut self) -> Result<u64> {
-        Ok(config::features())
+        Ok(config::features(self.common.kept.is_some()))
     }
 
     fn set_features(&mut self, features: u64) -> Result<()> {
-        if features & !config::features() != 0 {
+        if features & !config::features(self.common.kept.is_some()) != 0 {
             return Err(Error::InvalidParam);
         }
         self.features = features;
@@ -270,8 +272,7 @@ impl VhostUserBackendReqHandlerMut for Device {
     }
 
     fn get_config(&mut self, offset: u32, size: u32, _flags: VhostUserConfigFlags) -> Result<Vec<u8>> {
-        let disk_bytes = self.common.disk.image().disk_bytes();
-        Ok(config::space(disk_bytes, self.rings.len() as u16, offset, size))
+        Ok(config::space(self.common.target().bytes, self.rings.len() as u16, offset, size))
     }
 
     /// Nothing of it can be changed, and a driver that tries is not worth a connection.

@@ -56,15 +56,24 @@ impl Reading {
             } else {
                 part.holds = true;
                 let requester = Requester::waiting(common.client);
-                common.disk.submit_for(requester, offset + u64::from(at), len, move |result| {
-                    part.answer(result.map_err(|error| {
-                        if errno(error) == Errno::SHUTDOWN.raw_os_error() { LEFT } else { FAILED }
-                    }));
-                });
+                let place = offset + u64::from(at);
+                match &common.kept {
+                    None => common.disk.submit_for(requester, place, len, move |result| {
+                        part.answer(result.map_err(|error| outcome_of(errno(error))));
+                    }),
+                    Some(kept) => kept.submit(requester, place, len, move |result| {
+                        part.answer(result.map_err(outcome_of));
+                    }),
+                }
             }
             at += len;
         }
     }
+}
+
+/// What becomes of a request that failed so.
+fn outcome_of(errno: i32) -> u8 {
+    if errno == Errno::SHUTDOWN.raw_os_error() { LEFT } else { FAILED }
 }
 
 struct Part {

@@ -8,6 +8,7 @@ use std::thread::JoinHandle;
 
 use hs_disk::ServedDisk;
 use hs_engine::queue::ClientKey;
+use hs_keep::KeptDisk;
 use parking_lot::{Condvar, Mutex, RwLock, RwLockReadGuard};
 use rustix::event::{EventfdFlags, PollFd, PollFlags, eventfd, poll};
 use rustix::io::Errno;
@@ -19,8 +20,9 @@ use crate::chain::{Chain, Table};
 use crate::inflight::InflightQueue;
 use crate::memory::Space;
 use crate::reading::{Reading, copy_to};
-use crate::request::{ID_BYTES, Request, STATUS_OK, Wish};
+use crate::request::{ID_BYTES, Request, STATUS_OK, Target, Wish};
 use crate::room::Room;
+use crate::writing::Writing;
 
 /// A ring's thread keeps its buffers on the heap.
 const STACK_BYTES: usize = 256 << 10;
@@ -28,17 +30,31 @@ const STACK_BYTES: usize = 256 << 10;
 /// What the rings of one connection share.
 pub(crate) struct Common {
     pub(crate) disk: Arc<ServedDisk>,
+    /// What is written to the disk, if guests may write.
+    pub(crate) kept: Option<Arc<KeptDisk>>,
     pub(crate) client: ClientKey,
     pub(crate) room: Room,
     pub(crate) serial: [u8; ID_BYTES],
     pub(crate) totals: Arc<Totals>,
 }
 
-/// What was read by all clients of a server.
+impl Common {
+    /// The disk that requests are for.
+    pub(crate) fn target(&self) -> Target {
+        match &self.kept {
+            Some(kept) => Target { bytes: kept.bytes(), is_writable: true },
+            None => Target { bytes: self.disk.image().disk_bytes(), is_writable: false },
+        }
+    }
+}
+
+/// What was read and written by all clients of a server.
 #[derive(Default)]
 pub(crate) struct Totals {
     pub(crate) reads: AtomicU64,
     pub(crate) bytes: AtomicU64,
+    pub(crate) writes: AtomicU64,
+    pub(crate) written_bytes: AtomicU64,
 }
 
 /// What a ring begins with.
@@ -51,12 +67,15 @@ pub(crate) struct Setup {
     pub(crate) memory: Space,
     pub(crate) call: Arc<Call>,
     pub(crate) kick: OwnedFd,
+    /// A write is answered when it is on the medium.
+    pub(crate) writes_last: bool,
 }
 
 /// A ring.
 pub(crate) struct Ring {
     pub(crate) common: Arc<Common>,
     pub(crate) memory: Space,
+    pub(crate) writes_last: bool,
     number: usize,
     table: Table,
     call: Arc<Call>,
@@ -149,14 +168,16 @@ impl Ring {
                 return self.complete(&self.is_open.read(), head, None, 0);
             }
         };
-        let disk_bytes = self.common.disk.image().disk_bytes();
-        let Some(request) = Request::parse(&memory, chain, disk_bytes) else {
+        let Some(request) = Request::parse(&memory, chain, self.common.target()) else {
             self.complain(&"there is no place for a status");
             return self.complete(&self.is_open.read(), head, None, 0);
         };
         drop(memory);
         match request.wish {
             Wish::Read { offset, bytes } => Reading::begin(self, head, request, offset, bytes),
+            Wish::Write { .. } | Wish::Zero { .. } | Wish::Flush if self.common.kept.is_some() => {
+                Writing::begin(self, head, &request);
+            }
             wish => self.answer_at_once(head, &request, wish),
         }
     }
@@ -228,6 +249,11 @@ impl Ring {
         }
     }
 
+    /// Whether no other request of this ring is under way.
+    pub(crate) fn is_alone(&self) -> bool {
+        self.state.lock().under_way == 1
+    }
+
     /// Whether requests that were taken are not wanted any more.
     pub(crate) fn gives_up(&self) -> &AtomicBool {
         &self.gives_up
@@ -276,12 +302,13 @@ pub(crate) struct Running {
 impl Running {
     /// Serves a ring.
     pub(crate) fn start(common: &Arc<Common>, setup: Setup) -> io::Result<Self> {
-        let Setup { number, queue, inflight, left, memory, call, kick } = setup;
+        let Setup { number, queue, inflight, left, memory, call, kick, writes_last } = setup;
         let table = Table { at: GuestAddress(queue.desc_table()), size: queue.size() };
         let state = QueueState { queue, inflight, under_way: left.len() as u16, has_complained: false };
         let ring = Arc::new(Ring {
             common: Arc::clone(common),
             memory,
+            writes_last,
             number,
             table,
             call,

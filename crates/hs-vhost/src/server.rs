@@ -11,6 +11,7 @@ use std::thread::JoinHandle;
 use std::time::Duration;
 
 use hs_disk::ServedDisk;
+use hs_keep::KeptDisk;
 use hs_linux::sockets::peer_process;
 use hs_linux::{LinuxError, SocketFile};
 use hs_serve::user_key;
@@ -55,6 +56,10 @@ pub struct VhostStats {
     pub reads: u64,
     /// Bytes that these got.
     pub read_bytes: u64,
+    /// Writes, and ranges that were discarded or zeroed.
+    pub writes: u64,
+    /// Bytes that were written.
+    pub written_bytes: u64,
 }
 
 /// Shows a disk to guests as a virtio block device. Dropped, it ends: what was asked for and is not answered
@@ -67,6 +72,7 @@ pub struct VhostServer {
 
 struct Shared {
     disk: Arc<ServedDisk>,
+    kept: Option<Arc<KeptDisk>>,
     options: VhostOptions,
     /// Becomes readable, and stays so, when the server ends.
     stop: OwnedFd,
@@ -83,12 +89,13 @@ struct Connected {
 }
 
 impl VhostServer {
-    /// Serves VMMs that connect to `socket`.
+    /// Serves VMMs that connect to `socket`: the disk, or what is `kept` over it, to which a guest may write.
     ///
     /// # Errors
     /// When the number of queues is none, or a thread cannot be started.
     pub fn start(
         disk: Arc<ServedDisk>,
+        kept: Option<Arc<KeptDisk>>,
         socket: SocketFile,
         options: VhostOptions,
     ) -> Result<Self, LinuxError> {
@@ -104,6 +111,7 @@ impl VhostServer {
         let socket = Arc::new(socket);
         let shared = Arc::new(Shared {
             disk,
+            kept,
             options,
             stop,
             connected: Mutex::default(),
@@ -144,6 +152,8 @@ impl VhostServer {
             connected: connected.all.len() as u64,
             reads: self.shared.totals.reads.load(Relaxed),
             read_bytes: self.shared.totals.bytes.load(Relaxed),
+            writes: self.shared.totals.writes.load(Relaxed),
+            written_bytes: self.shared.totals.written_bytes.load(Relaxed),
         }
     }
 
@@ -212,8 +222,10 @@ fn serve(shared: &Arc<Shared>, stream: UnixStream) {
     let (user, process) = (peer.uid, peer.pid);
     let mut connected = shared.connected.lock();
     connected.arrived += 1;
-    if connected.all.len() >= MOST_CONNECTIONS {
-        return log::warn!("the VMM of process {process} is turned away: {MOST_CONNECTIONS} are connected");
+    // Two kernels that write to one disk destroy its file system.
+    let most = if shared.kept.is_some() { 1 } else { MOST_CONNECTIONS };
+    if connected.all.len() >= most {
+        return log::warn!("the VMM of process {process} is turned away: {most} may be connected at once");
     }
     let number = connected.arrived;
     connected.all.insert(number, own);
@@ -224,6 +236,7 @@ fn serve(shared: &Arc<Shared>, stream: UnixStream) {
         let shared = &entry.shared;
         let common = Arc::new(Common {
             disk: Arc::clone(&shared.disk),
+            kept: shared.kept.clone(),
             client: user_key(user),
             room: Room::default(),
             serial: serial(&shared.disk),

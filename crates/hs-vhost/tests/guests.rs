@@ -12,6 +12,7 @@ use std::time::Duration;
 
 use hs_conformance::{Gates, Sample, WINDOW};
 use hs_image::WindowRef;
+use hs_keep::{KeepFile, KeptDisk, OpenedAs};
 use hs_linux::SocketFile;
 use hs_serve::{Prefetching, ServeConfig, ServedDisk};
 use hs_store::{FileStore, Store};
@@ -22,7 +23,7 @@ use vhost::vhost_user::VhostUserFrontend;
 use vhost::vhost_user::message::VhostUserConfigFlags;
 use vm_memory::{Bytes, GuestAddress};
 
-use crate::guest::{DATA_AT, ENTRIES, Guest, IN, INDIRECT, MEMORY_BYTES, NEXT, WRITE};
+use crate::guest::{DATA_AT, ENTRIES, FLUSH, Guest, IN, INDIRECT, MEMORY_BYTES, NEXT, OUT, WRITE};
 
 const SECTOR: usize = 512;
 
@@ -37,7 +38,7 @@ fn serve_at(socket: &Path, store: Arc<dyn Store>, options: VhostOptions) -> Serv
     let config = ServeConfig { prefetching: Prefetching::Off, ..ServeConfig::default() };
     let disk = config.open(store, None).expect("opened");
     let file = SocketFile::bind(socket).expect("listens");
-    let server = VhostServer::start(Arc::clone(&disk), file, options).expect("served");
+    let server = VhostServer::start(Arc::clone(&disk), None, file, options).expect("served");
     ServedGuests { server, disk, socket: socket.to_owned(), _folder: None }
 }
 
@@ -58,6 +59,64 @@ fn check(guest: &mut Guest, queue: usize, disk: &[u8], sector: usize, sectors: u
 fn assert_serves(served: &ServedGuests, sample: &Sample) {
     let mut guest = Guest::served(&served.socket, 1).expect("served");
     check(&mut guest, 0, &sample.disk, 300, 200);
+}
+
+/// The disk with what is written to it, in a file of the folder.
+fn serve_kept(sample: &Sample, folder: &Path, options: VhostOptions) -> (ServedGuests, Arc<KeptDisk>) {
+    let store = Arc::new(FileStore::open(sample.path("cold.hsi")).expect("there"));
+    let config = ServeConfig { prefetching: Prefetching::Off, ..ServeConfig::default() };
+    let disk = config.open(store, None).expect("opened");
+    let file = KeepFile::open(&folder.join("kept"), OpenedAs::Keeping, Duration::ZERO).expect("opened");
+    let kept = Arc::new(KeptDisk::new(disk.clone(), file).expect("an overlay"));
+    let socket = folder.join("socket");
+    let file = SocketFile::bind(&socket).expect("listens");
+    let server = VhostServer::start(Arc::clone(&disk), Some(Arc::clone(&kept)), file, options);
+    (ServedGuests { server: server.expect("served"), disk, socket, _folder: None }, kept)
+}
+
+#[test]
+fn what_a_guest_writes_is_read_and_lasts() {
+    const DISCARD: u32 = 11;
+    const WRITE_ZEROES: u32 = 13;
+    let sample = Sample::new(96);
+    let (mut disk, folder) = (sample.disk.clone(), tempfile::tempdir().expect("a folder"));
+    let (served, kept) = serve_kept(&sample, folder.path(), VhostOptions::default());
+    let mut guest = Guest::served(&served.socket, 2).expect("served");
+    let mut prng = Prng::new(5);
+    for round in 0..60 {
+        let queue = (round % 2) as usize;
+        let sectors = 1 + prng.below(if round % 10 == 0 { 3_000 } else { 64 }) as usize;
+        let sector = prng.below((disk.len() / SECTOR - sectors) as u64) as usize;
+        let range = &mut disk[sector * SECTOR..][..sectors * SECTOR];
+        let status = if round % 5 == 4 {
+            range.fill(0);
+            let segment = [&(sector as u64).to_le_bytes()[..], &(sectors as u32).to_le_bytes(), &[0; 4]];
+            guest.order(queue, WRITE_ZEROES, 0, &segment.concat())
+        } else {
+            prng.fill(range);
+            guest.order(queue, OUT, sector as u64, range)
+        };
+        assert_eq!(status, 0, "round {round}");
+        check(&mut guest, queue, &disk, sector, sectors);
+    }
+    // Whole blocks of a discard read as zeros, parts of blocks as before.
+    let discarded = [&7_u64.to_le_bytes()[..], &10_u32.to_le_bytes(), &[0; 4]].concat();
+    assert_eq!(guest.order(0, DISCARD, 0, &discarded), 0);
+    disk[8 * SECTOR..16 * SECTOR].fill(0);
+    let end = (disk.len() / SECTOR) as u64;
+    assert_eq!(guest.order(0, OUT, end - 1, &[1; 2 * SECTOR]), 1, "beyond the end");
+    assert_eq!(guest.order(0, FLUSH, 0, &[]), 0);
+    assert_eq!((served.server.stats().writes, served.server.stats().connected), (61, 1));
+    // A second kernel would destroy what the first one writes.
+    assert!(Guest::served(&served.socket, 1).is_err());
+    // As after a power cut: what was flushed is there, by another server.
+    drop((guest, served, kept));
+    let (served, _kept) = serve_kept(&sample, folder.path(), VhostOptions::default());
+    let mut guest = Guest::served(&served.socket, 1).expect("served");
+    for sector in (0..disk.len() / SECTOR).step_by(2048) {
+        let sectors = 2048.min(disk.len() / SECTOR - sector);
+        check(&mut guest, 0, &disk, sector, sectors);
+    }
 }
 
 #[test]

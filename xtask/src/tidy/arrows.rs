@@ -37,7 +37,7 @@ const ARROWS: &[(&str, &[&str])] = &[
     ("hs-nbd", &["hs-keep"]),
     ("hs-fill", &["hs-serve"]),
     ("hs-uffd", &["hs-serve"]),
-    ("hs-vhost", &["hs-serve"]),
+    ("hs-vhost", &["hs-keep"]),
     ("hs-http", &["hs-serve"]),
     ("hs-guest", &["hs-linux"]),
     ("hs-output", &["hs-units"]),

@@ -39,9 +39,27 @@ for module in MODULES; do /bin/busybox insmod /$module; done
 exec /bin/busybox switch_root /new /sbin/init
 ";
 
-fn install_first_init(scene: &Scene) {
+/// Another: writes, and again when a line is typed.
+const WRITING_INIT: &str = "#!/bin/busybox sh
+for module in MODULES; do /bin/busybox insmod /$module; done
+/bin/busybox mount -t devtmpfs dev /dev
+/bin/busybox mount -t ext4 -o rw,discard /dev/vda /new
+/bin/busybox dd if=/dev/zero of=/new/large bs=1M count=2
+/bin/busybox cp /new/fine /new/one
+/bin/busybox sync
+/bin/busybox echo the first lasts
+read line
+/bin/busybox cp /new/one /new/two
+/bin/busybox rm /new/large
+/bin/busybox umount /new
+/bin/busybox echo the second lasts
+read line
+/bin/busybox poweroff -f
+";
+
+fn install_first_init(scene: &Scene, init: &str) {
     let modules = linux().expect("it was there");
-    let first_init = FIRST_INIT.replace("MODULES", &VIRTIO_MODULES.join(" "));
+    let first_init = init.replace("MODULES", &VIRTIO_MODULES.join(" "));
     let read = |name: &str| fs::read(modules.join(name)).expect("a module");
     let mut files: Vec<(&str, Vec<u8>)> = VIRTIO_MODULES.iter().map(|name| (*name, read(name))).collect();
     files.push(("init", first_init.into_bytes()));
@@ -80,7 +98,7 @@ fn a_guest_of_qemu_boots_and_goes_on_when_its_server_is_killed() {
         return;
     }
     let (scene, _) = little_guest();
-    install_first_init(&scene);
+    install_first_init(&scene, FIRST_INIT);
     fs::write(scene.path("root/fine"), "all is well\n".repeat(100_000)).expect("written");
     fs::write(scene.path("root/lost"), "not really\n".repeat(100_000)).expect("written");
     // Slow enough for the guest to wait for a read when its server dies.
@@ -104,6 +122,41 @@ fn a_guest_of_qemu_boots_and_goes_on_when_its_server_is_killed() {
     drop(machine);
     let totals: Value = serde_json::from_str(&end(serving)).expect("an object");
     assert!(totals["connections"].as_u64() >= Some(1) && totals["reads"].as_u64() > Some(0), "{totals}");
+    scene.wait_until_clean();
+}
+
+#[test]
+fn what_a_guest_writes_lasts_when_its_server_is_killed() {
+    if !machine_has(GUEST) || linux().is_none() {
+        return;
+    }
+    let (scene, _) = little_guest();
+    install_first_init(&scene, WRITING_INIT);
+    fs::write(scene.path("root/fine"), "all is well\n".repeat(100_000)).expect("written");
+    let (image, kept) = (scene.arg("guest.hsi"), scene.arg("changes"));
+    run(["build", &scene.arg("root"), "-o", &image, "--free", "8M", "--codec", "zstd:1"]).ok();
+    let before = fs::read(&image).expect("the image");
+    let serving = serve(&scene, &[&image, "--keep", &kept, "--json"]);
+    let mut machine = machine(&scene);
+    machine.wait_for("the first lasts");
+    // All that was answered is flushed: nothing is lost, and the guest goes on.
+    kill(&served_again(&image, 0));
+    served_again(&image, 1);
+    machine.type_line("go");
+    machine.wait_for("the second lasts");
+    drop(machine);
+    let totals: Value = serde_json::from_str(&end(serving)).expect("an object");
+    assert!(totals["kept_flushes"].as_u64() > Some(0) && totals["kept_bytes"].as_u64() > Some(1 << 20), "{totals}");
+    assert!(fs::read(&image).expect("the image") == before, "the image is what it was");
+    let raw = scene.arg("guest.raw");
+    let new = scene.arg("new.hsi");
+    run(["commit", &image, &kept, "-o", &new]).ok();
+    run(["export", &new, "-o", &raw, "--format", "raw"]).ok();
+    tool("e2fsck", &["-fn", &raw]);
+    for file in ["one", "two"] {
+        let found = tool("debugfs", &["-R", &format!("cat /{file}"), &raw]).stdout;
+        assert!(found == "all is well\n".repeat(100_000), "{file}: {} bytes", found.len());
+    }
     scene.wait_until_clean();
 }
 

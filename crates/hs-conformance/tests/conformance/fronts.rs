@@ -74,7 +74,7 @@ impl Front {
         } else if self == Self::Vhost {
             let disk = config.open(store, None).expect("opened");
             let socket = SocketFile::bind(&folder.path().join("socket")).expect("listens");
-            let server = VhostServer::start(Arc::clone(&disk), socket, VhostOptions::default());
+            let server = VhostServer::start(Arc::clone(&disk), None, socket, VhostOptions::default());
             ShownBy::Vhost(server.expect("served"), disk)
         } else {
             let disk = config.open(store, None).expect("opened");

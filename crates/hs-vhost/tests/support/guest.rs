@@ -34,6 +34,8 @@ pub(crate) const NEXT: u16 = 1;
 pub(crate) const WRITE: u16 = 2;
 pub(crate) const INDIRECT: u16 = 4;
 pub(crate) const IN: u32 = 0;
+pub(crate) const OUT: u32 = 1;
+pub(crate) const FLUSH: u32 = 4;
 const EVENT_IDX: u64 = 1 << 29;
 
 /// A guest, its VMM, and their connection.
@@ -185,6 +187,16 @@ impl Guest {
         (kind, sector): (u32, u64),
         (at, len): (u64, u32),
     ) {
+        self.ask_with(number, head, (kind, sector), (at, len, NEXT | WRITE));
+    }
+
+    fn ask_with(
+        &mut self,
+        number: usize,
+        head: u16,
+        (kind, sector): (u32, u64),
+        (at, len, flags): (u64, u32, u16),
+    ) {
         let own = self.queues[number].at;
         let header = own + HEADERS_AT + 16 * u64::from(head);
         self.memory.write_obj(u64::from(kind), GuestAddress(header)).expect("in memory");
@@ -192,9 +204,17 @@ impl Guest {
         let status = own + STATUSES_AT + u64::from(head);
         self.memory.write_obj(0xff_u8, GuestAddress(status)).expect("in memory");
         self.describe(number, head, (header, 16, NEXT, head + 1));
-        self.describe(number, head + 1, (at, len, NEXT | WRITE, head + 2));
+        self.describe(number, head + 1, (at, len, flags, head + 2));
         self.describe(number, head + 2, (status, 1, WRITE, 0));
         self.offer(number, head);
+    }
+
+    /// Orders something with these bytes and waits: the status.
+    pub(crate) fn order(&mut self, number: usize, kind: u32, sector: u64, bytes: &[u8]) -> u8 {
+        self.memory.write_slice(bytes, GuestAddress(DATA_AT)).expect("in memory");
+        self.ask_with(number, 0, (kind, sector), (DATA_AT, bytes.len() as u32, NEXT));
+        assert_eq!(self.answered(number), (0, 1));
+        self.status(number, 0)
     }
 
     pub(crate) fn used_idx(&self, number: usize) -> u16 {
