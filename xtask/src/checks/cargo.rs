@@ -32,12 +32,15 @@ pub(super) fn has(root: &Path, component: &str) -> bool {
     output.is_ok_and(|output| output.status.success())
 }
 
+/// A program that lies beside this cargo.
+pub(super) fn beside(name: &str) -> Option<PathBuf> {
+    let cargo = std::env::var_os("CARGO")?;
+    Some(Path::new(&cargo).with_file_name(name)).filter(|path| path.exists())
+}
+
 /// Whether warnings are errors; where they are not, that is said.
 pub(super) fn denies_warnings() -> bool {
-    // The compiler that lies beside this cargo.
-    let cargo = std::env::var_os("CARGO").unwrap_or_else(|| "cargo".into());
-    let beside = Path::new(&cargo).with_file_name("rustc");
-    let rustc = if beside.exists() { beside } else { "rustc".into() };
+    let rustc = beside("rustc").unwrap_or_else(|| "rustc".into());
     let output = Command::new(rustc).arg("--version").output();
     let version = output.map(|output| String::from_utf8_lossy(&output.stdout).trim().to_owned());
     let version = version.unwrap_or_default();

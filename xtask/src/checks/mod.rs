@@ -1,7 +1,8 @@
-//! All checks, one after another, whatever became of those before; and a summary that counts.
+//! All checks, whatever became of those before, most of them one after another; and a summary that counts.
 
 use std::path::Path;
 use std::process::{Command, ExitCode};
+use std::thread;
 use std::time::{Duration, Instant};
 
 mod book;
@@ -15,6 +16,7 @@ mod usual;
 
 pub(crate) use long::LONG;
 pub(crate) use tally::Tally;
+use usual::BESIDE;
 pub(crate) use usual::{QUICK, USUAL};
 
 /// One check: its name, and what it does.
@@ -69,14 +71,14 @@ pub(crate) fn run(root: &Path, steps: &[Step], wanted: &[&str]) -> ExitCode {
     }
     let began = Instant::now();
     let chosen = steps.iter().filter(|(name, _)| wanted.is_empty() || wanted.contains(name));
-    let results: Vec<Ended> = chosen
-        .map(|(name, step)| {
-            println!("== {name}");
-            let began = Instant::now();
-            let tally = step(root).tally(name);
-            Ended { name, took: began.elapsed(), tally }
-        })
-        .collect();
+    let (beside, others): (Vec<&Step>, Vec<&Step>) = chosen.partition(|(name, _)| BESIDE.contains(name));
+    let results: Vec<Ended> = thread::scope(|threads| {
+        let take = |step: &Step| take(root, step);
+        let beside: Vec<_> = beside.into_iter().map(|step| threads.spawn(move || take(step))).collect();
+        let mut results: Vec<Ended> = others.into_iter().map(take).collect();
+        results.extend(beside.into_iter().map(|step| step.join().expect("no panic")));
+        results
+    });
     let steps = results.iter().map(|ended| (format!("step {}", ended.name), ended.took.as_secs_f64()));
     let tests = results.iter().flat_map(|ended| ended.tally.took.iter().cloned());
     let mut took: Vec<_> = steps.chain(tests).collect();
@@ -90,15 +92,22 @@ pub(crate) fn run(root: &Path, steps: &[Step], wanted: &[&str]) -> ExitCode {
     if all_passed { ExitCode::SUCCESS } else { ExitCode::FAILURE }
 }
 
+fn take(root: &Path, (name, step): &Step) -> Ended {
+    println!("== {name}");
+    let began = Instant::now();
+    let tally = step(root).tally(name);
+    Ended { name, took: began.elapsed(), tally }
+}
+
 /// A step that has been taken.
-struct Ended<'a> {
-    name: &'a str,
+struct Ended {
+    name: &'static str,
     took: Duration,
     tally: Tally,
 }
 
 /// What is said at the end; its last line is the sum. Whether nothing has failed.
-fn summary(results: &[Ended<'_>]) -> (String, bool) {
+fn summary(results: &[Ended]) -> (String, bool) {
     let mut all = Tally::default();
     let outputs = results.iter().flat_map(|ended| &ended.tally.output);
     // Here as well, since the log of a whole run is long and may be cut.

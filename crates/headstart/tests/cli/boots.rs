@@ -459,9 +459,13 @@ fn a_debian_boots_is_recorded_optimized_and_asks_for_less() {
     let plain = asked(&image);
     // A kernel that drops pushed pages, for another program of the machine, reads them again page by page;
     // but most boots read less.
-    let optimized = [(); 3].map(|()| asked(&fast));
-    let few = optimized.iter().filter(|asked| asked[0] * 2 < plain[0] && asked[1] < plain[1]).count();
-    assert!(few >= 2, "demand and store requests: {plain:?}, optimized {optimized:?}");
+    let (mut optimized, mut few) = (Vec::new(), 0);
+    while few < 2 && optimized.len() < 3 {
+        let [demand, all] = asked(&fast);
+        few += usize::from(demand * 2 < plain[0] && all < plain[1]);
+        optimized.push([demand, all]);
+    }
+    assert!(few == 2, "demand and store requests: {plain:?}, optimized {optimized:?}");
     scene.wait_until_clean();
     assert_nothing_is_in_tmp(&scene);
 }

@@ -6,7 +6,7 @@ use std::path::Path;
 use std::process::Command;
 
 use crate::live::{Live, SERVER, SUM, live};
-use crate::machine::Machine;
+use crate::machine::{Machine, SHELL_AS_INIT};
 use crate::scene::{made_once, run};
 
 /// A stick that is so slow that a read is nearly always under way.
@@ -28,7 +28,7 @@ fn stick_with_newer_kernel(live: &Live) -> String {
         let file = |name: &str| folder.join(name).display().to_string();
         let (image, iso) = (file("root.hsi"), file("bios.iso"));
         run(["build", &root.display().to_string(), "-o", &image, "--codec", "zstd:1"]).ok();
-        let words = ["console=ttyS0", "no_timer_check", NO_PREFETCH];
+        let words = ["console=ttyS0", "no_timer_check", NO_PREFETCH, SHELL_AS_INIT];
         let words = words.iter().flat_map(|word| ["--append", word]);
         let flags = ["iso", &image, "-o", &iso, "--live", &live, "--timeout", "0"];
         run(flags.into_iter().chain(words)).ok();
@@ -64,7 +64,7 @@ struct Read {
 }
 
 fn read_through_deaths(live: &Live, machine: &mut Machine) -> Read {
-    machine.log_in();
+    machine.in_the_root();
     let both = format!("{{ cat /usr/lib/x86_64-linux-gnu/*.so* | sha256sum & {SUM}; wait; echo ended; }}");
     machine.ran(&format!("echo 3 >/proc/sys/vm/drop_caches; ({both} >/root/sums 2>&1 &)"));
     // Each kills another server than the one before.
@@ -105,7 +105,7 @@ fn reads_under_way_are_sent_again_by_a_kernel_that_can() {
 fn reads_under_way_end_on_a_kernel_that_cannot_send_them_again() {
     let Some(live) = live() else { return };
     let stick = format!("{SLOW}{}", live.file("bios.iso"));
-    let root = format!("root=headstart:LABEL=HEADSTART#{} {NO_PREFETCH}", live.name);
+    let root = format!("root=headstart:LABEL=HEADSTART#{} {NO_PREFETCH} {SHELL_AS_INIT}", live.name);
     let mut machine = live.start(&root, &["-drive", &stick, "-device", "virtio-blk-pci,drive=stick"]);
     let Read { sums, failed, can_resend } = read_through_deaths(&live, &mut machine);
     assert!(!can_resend, "Debian's 6.1 cannot");

@@ -9,7 +9,7 @@ use std::os::unix::net::UnixStream;
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
-use crate::machine::{BEFORE_THE_SWITCH, Machine};
+use crate::machine::{BEFORE_THE_SWITCH, CONSOLE, Machine, SHELL_AS_INIT, SHELL_ON_FAILURE};
 use crate::scene::{Scene, has_tools, machine_has, run, tool};
 use crate::web::{NGINX, Nginx};
 
@@ -25,11 +25,14 @@ const NEEDED: [&str; 9] = [
     "/usr/share/OVMF/OVMF_CODE_4M.fd",
     "/usr/share/OVMF/OVMF_VARS_4M.fd",
 ];
-/// In the system: a kernel with drivers for virtual machines, and both makers of an initramfs.
-const PACKAGES: &str =
-    "linux-image-cloud-amd64,systemd-sysv,udev,initramfs-tools,dracut-network,procps,busybox,zstd,iproute2";
+/// In the system: a kernel with drivers for virtual machines, both makers of an initramfs, and what guests
+/// that are resumed need.
+const PACKAGES: &str = "linux-image-cloud-amd64,systemd-sysv,udev,initramfs-tools,dracut-network,procps,\
+                        busybox,zstd,iproute2,openssh-client";
 /// The files that are compared: some of them were read while it started, most were not.
 pub(crate) const SUM: &str = "find /usr/sbin -type f | LC_ALL=C sort | xargs cat | sha256sum";
+/// What the initramfs says where it gives up.
+const GIVEN_UP: &str = "cannot be mounted from a headstart image";
 /// The process that serves the root, for the shell: it has the newest socket.
 pub(crate) const SERVER: &str = "$(ls /run/headstart | sed -n 's/.sock$//p' | sort -n | tail -n 1)";
 /// In the system: where initramfs-tools and dracut find authorities, and a server's certificate with its key.
@@ -38,7 +41,7 @@ const CERTIFICATE: &str = "opt/certificate.pem";
 const KEY: &str = "opt/key.pem";
 /// In the system: the network of dracut.
 const DRACUT_NETWORK: &str = "usr/lib/dracut/modules.d/40network";
-const CONSOLE: &str = "console=ttyS0 panic=1 no_timer_check";
+const SSH_KEYGEN: &str = "usr/bin/ssh-keygen";
 /// A network card, on QEMU's own network.
 pub(crate) const NET: [&str; 4] = ["-netdev", "user,id=net", "-device", "virtio-net-pci,netdev=net"];
 
@@ -115,13 +118,30 @@ pub(crate) fn live() -> Option<Live> {
         return None;
     }
     let kept = Path::new(env!("CARGO_TARGET_TMPDIR"));
-    let root = kept.join("live-root");
+    let root = debian();
     let program = Path::new(env!("CARGO_BIN_EXE_headstart")).with_file_name("headstart-live");
     assert!(program.exists(), "cargo build -p hs-live makes {}", program.display());
     let makers = [Path::new(env!("CARGO_BIN_EXE_headstart")), &program];
     let folder = hs_testing::made_once(kept, "live", &makers, |folder| make(&root, &program, folder));
     let name = fs::read_to_string(folder.join("name")).expect("a name");
     Some(Live { folder, root, name })
+}
+
+/// The Debian as a folder, made by the first test that needs it, and kept.
+pub(crate) fn debian() -> PathBuf {
+    let root = Path::new(env!("CARGO_TARGET_TMPDIR")).join("live-root");
+    let lock = fs::File::create(root.with_extension("lock")).expect("a file");
+    lock.lock().expect("locked");
+    let is_whole = [CERTIFICATE, DRACUT_NETWORK, SSH_KEYGEN].iter().all(|file| root.join(file).exists());
+    if !is_whole {
+        // What is made of it goes with it.
+        for name in ["live-root", "usb-root", "resume-root"] {
+            let _ = fs::remove_dir_all(root.with_file_name(name));
+        }
+        debootstrap(&root, "bookworm", PACKAGES);
+        compress_quickly(&root);
+    }
+    root
 }
 
 /// Takes a file out of a medium.
@@ -136,11 +156,6 @@ fn place(medium: &[u8], bytes: &[u8]) -> usize {
 }
 
 fn make(root: &Path, program: &Path, folder: &Path) {
-    if !root.join(CERTIFICATE).exists() || !root.join(DRACUT_NETWORK).exists() {
-        let _ = fs::remove_dir_all(root);
-        debootstrap(root, "bookworm", PACKAGES);
-    }
-    compress_quickly(root);
     fs::create_dir(folder).expect("a folder");
     let file = |name: &str| folder.join(name).display().to_string();
     // Debug information would be a hundred megabytes of initramfs.
@@ -296,7 +311,7 @@ fn an_image_on_a_web_server_is_a_root() {
     let mut machine = live.start_with("network.img", &format!("{words} {BEFORE_THE_SWITCH}"), &NET);
     machine.wait_for("it is asked again for 400 s in all");
     let nginx = Nginx::start_at(&scene, port, "");
-    machine.before_the_switch();
+    machine.in_the_initramfs();
     assert!(machine.ran("cat /proc/mounts").contains("headstart /root overlay"));
     drop(nginx);
     machine.ran(&format!("(chroot /root sh -c '{SUM}' >/run/sum 2>&1 &)"));
@@ -313,41 +328,29 @@ fn what_is_wrong_with_an_address_is_said() {
     let nginx = Nginx::start(&scene, "");
     let address = |port: u16| format!("ip=dhcp root=headstart:http://10.0.2.2:{port}/root.hsi");
     // A server that is down.
-    let down = format!("{}#{} headstart.wait=1", address(1), live.name);
+    let down = format!("{}#{} headstart.wait=1 {SHELL_ON_FAILURE}", address(1), live.name);
     let mut machine = live.start_with("network.img", &down, &NET);
-    let said = machine.wait_for("cannot be mounted from a headstart image");
+    let said = machine.in_the_initramfs();
     // Not the command line, which has the address too.
-    assert!(said.contains("http://10.0.2.2:1/root.hsi: "), "{said}");
-    drop(machine);
+    assert!(said.contains("http://10.0.2.2:1/root.hsi: ") && said.contains(GIVEN_UP), "{said}");
     // An address alone proves nothing.
-    let mut machine = live.start_with("network.img", &address(nginx.port), &NET);
-    machine.wait_for_any(&["#hs1-", "--insecure"]);
-    machine.wait_for("cannot be mounted from a headstart image");
+    let said = machine.mounted_by(&address(nginx.port));
+    assert!(["#hs1-", "--insecure"].iter().any(|words| said.contains(words)), "{said}");
+    assert!(said.contains("exit code 1"), "{said}");
 }
 
 #[test]
 fn what_is_wrong_with_a_medium_is_said() {
     let Some(live) = live() else { return };
     let scene = Scene::new();
-    let given_up = "cannot be mounted from a headstart image";
     // No medium, in the time that was given for it.
     let mut machine = live.start("root=headstart:LABEL=HEADSTART headstart.wait=1", &[]);
-    let said = machine.wait_for(given_up);
+    let said = machine.wait_for(GIVEN_UP);
     assert!(said.contains("no device LABEL=HEADSTART after 1 s"), "{said}");
+    assert!(said.contains("\nheadstart-live: ") && said.contains("] headstart: "), "{said}");
     // `panic=1`: it restarts.
     machine.wait_for_end();
-    // A command line that names nothing; without that word there is a shell.
-    let mut machine = live.start("root=headstart:HEADSTART panic=", &[]);
-    let said = machine.wait_for(given_up);
-    assert!(said.contains("names no image"), "{said}");
-    machine.wait_for("(initramfs) ");
-    // A kernel without FUSE.
-    let right = format!("root=headstart:LABEL=HEADSTART#{}", live.name);
-    let drives = [drive(1, &live.file("bios.iso"), "readonly=on,")];
-    let mut machine = live.start(&format!("{right} module_blacklist=fuse"), &words(&drives));
-    let said = machine.wait_for(given_up);
-    assert!(said.contains("/dev/fuse is missing") && said.contains("headstart:"), "{said}");
-    // Two media of one label with different images; the same two with a name.
+    // Another medium with the same label, and two that are cut short: before the image, and in it.
     fs::create_dir_all(scene.path("root/etc")).expect("a folder");
     fs::write(scene.path("root/etc/other"), "another system").expect("written");
     let (other, other_iso) = (scene.arg("other.hsi"), scene.arg("other.iso"));
@@ -355,28 +358,45 @@ fn what_is_wrong_with_a_medium_is_said() {
     let kernel = ["--kernel", &live.file("vmlinuz"), "--initrd", &live.file("initrd.img")];
     run([&["iso", &other, "-o", &other_iso], &kernel[..]].concat()).ok();
     fills_a_disc_where_that_helps(&scene, &[&["iso", &other], &kernel[..]].concat());
-    let both = [drive(1, &other_iso, "readonly=on,"), drive(2, &live.file("bios.iso"), "readonly=on,")];
-    let mut machine = live.start("root=headstart:LABEL=HEADSTART", &words(&both));
-    let said = machine.wait_for_any(&[given_up, "login: "]);
-    assert!(said.contains("hold different images"), "{said}");
-    let mut machine = live.start(&format!("{right} {BEFORE_THE_SWITCH}"), &words(&both));
-    let said = machine.before_the_switch();
-    assert!(!said.contains(given_up), "{said}");
-    drop(machine);
-    // A medium that is cut short, before the image and in it.
-    let (cut, mut bytes) = (scene.path("cut.iso"), fs::read(live.file("bios.iso")).expect("read"));
+    let bytes = fs::read(live.file("bios.iso")).expect("read");
     let at = live.image_in(&bytes);
-    for (len, why) in
-        [(at + live.image().len() / 2, "cannot read "), (at, "LABEL=HEADSTART has not the image: /dev/vda: ")]
-    {
-        bytes.truncate(len / 4096 * 4096);
-        fs::write(&cut, &bytes).expect("written");
-        let drives = [drive(1, &cut.display().to_string(), "readonly=on,")];
-        let mut machine = live.start(&format!("{right} headstart.wait=20"), &words(&drives));
-        let said = machine.wait_for_any(&[given_up, "login: "]);
-        assert!(said.contains(&format!("headstart-live: {why}")), "{said}");
-        assert!(said.contains("root.hsi") && said.contains(given_up), "{said}");
-    }
+    let cut = |name: &str, len: usize| {
+        fs::write(scene.path(name), &bytes[..len / 4096 * 4096]).expect("written");
+        scene.arg(name)
+    };
+    let (empty, half) = (cut("empty.iso", at), cut("half.iso", at + live.image().len() / 2));
+    let media = [&empty, &half, &other_iso, &live.file("bios.iso")];
+    let drives: Vec<_> = (1..).zip(media).map(|(number, file)| drive(number, file, "readonly=on,")).collect();
+    // A command line that names nothing: there is a shell, in which the rest is tried.
+    let nothing = format!("root=headstart:HEADSTART {SHELL_ON_FAILURE}");
+    let mut machine = live.start(&nothing, &words(&drives));
+    let said = machine.in_the_initramfs();
+    assert!(said.contains("names no image") && said.contains(GIVEN_UP), "{said}");
+    let named = format!("root=headstart:LABEL=HEADSTART#{} headstart.wait=2", live.name);
+    ["vdb", "vdc", "vdd"].iter().for_each(|disk| machine.take_out(disk));
+    let said = machine.mounted_by(&named);
+    assert!(said.contains("headstart-live: LABEL=HEADSTART has not the image: /dev/vda: "), "{said}");
+    assert!(said.contains("root.hsi") && said.contains("exit code 1"), "{said}");
+    machine.take_out("vda");
+    machine.put_back("vdb");
+    let said = machine.mounted_by(&named);
+    assert!(said.contains("headstart-live: cannot read ") && said.contains("root.hsi"), "{said}");
+    assert!(said.contains("exit code 1"), "{said}");
+    // Two media with different images.
+    machine.take_out("vda");
+    ["vdc", "vdd"].iter().for_each(|disk| machine.put_back(disk));
+    let said = machine.mounted_by("root=headstart:LABEL=HEADSTART headstart.wait=2");
+    assert!(said.contains("hold different images") && said.contains("exit code 1"), "{said}");
+    // A kernel without FUSE.
+    machine.ran("modprobe -r fuse; mv /lib/modules /lib/away");
+    let said = machine.mounted_by(&named);
+    assert!(said.contains("/dev/fuse is missing") && said.contains("exit code 1"), "{said}");
+    // The same two with a name, and all that they need.
+    machine.ran("mv /lib/away /lib/modules; modprobe fuse");
+    let said = machine.mounted_by(&named);
+    assert!(said.contains("exit code 0"), "{said}");
+    assert!(machine.ran("cat /proc/mounts").contains("headstart /root overlay"));
+    assert_eq!(machine.ran("cat /root/etc/hostname").trim(), "live");
 }
 
 /// What a start reads lies at the outer edge of a disc that turns at one speed.
@@ -405,7 +425,8 @@ fn a_medium_that_is_pulled_out_and_put_back_is_read_again() {
     let Some(live) = live() else { return };
     let scene = Scene::new();
     let monitor = scene.arg("monitor");
-    let root = format!("root=headstart:LABEL=HEADSTART#{} {BEFORE_THE_SWITCH}", live.name);
+    let stops = format!("{BEFORE_THE_SWITCH} {SHELL_AS_INIT}");
+    let root = format!("root=headstart:LABEL=HEADSTART#{} {stops}", live.name);
     let (stick, listens) = (live.file("bios.iso"), format!("unix:{monitor},server=on,wait=off"));
     let drive = format!("if=none,id=d1,format=raw,readonly=on,file={stick}");
     let devices = ["-drive", &drive, "-device", "virtio-blk-pci,drive=d1,id=stick", "-monitor", &listens];
@@ -420,8 +441,8 @@ fn a_medium_that_is_pulled_out_and_put_back_is_read_again() {
     machine.type_line("exit");
     say(&format!("drive_add 0 if=none,id=d2,format=raw,readonly=on,file={stick}"));
     say("device_add virtio-blk-pci,drive=d2,id=again");
-    machine.wait_for("LABEL=HEADSTART is back");
-    machine.log_in();
+    let said = machine.in_the_root();
+    assert!(said.contains("LABEL=HEADSTART is back"), "{said}");
     // This program is in memory then.
     assert!(!machine.ran("cat /run/headstart/*.log; grep -c . /run/headstart/*.log").is_empty());
     say("device_del again");
@@ -477,45 +498,50 @@ fn a_root_is_signed_and_comes_over_tls() {
         format!("server {{ listen 127.0.0.1:{port} ssl; root {www}; {tls} }}")
     });
     let root = format!("ip=dhcp root=headstart:https://10.0.2.2:{}/root.hsi#key={key}", nginx.port);
-    let mut machine = live.start_with("network.img", &root, &NET);
-    machine.log_in();
-    assert_eq!(machine.ran(SUM).trim(), live.sum());
-    drop(machine);
-    // A signature that is older than the command line allows, one that has expired by the clock, another key.
-    let given_up = "cannot be mounted from a headstart image";
+    // A signature that is older than the command line allows.
+    let older = format!("{root} headstart.min-date=2026-02-01 {SHELL_ON_FAILURE}");
+    let mut machine = live.start_with("network.img", &older, &NET);
+    let said = machine.in_the_initramfs();
+    assert!(said.contains("2026-01-01") && said.contains(GIVEN_UP), "{said}");
+    // Another key, and a signature that has expired by the clock.
     let other = run(["keygen", &scene.arg("other")]).ok();
     let other = other.stdout.trim().strip_prefix("#key=").expect("a key").to_owned();
-    for (root, clock, why) in [
-        (format!("{root} headstart.min-date=2026-02-01"), "utc", "2026-01-01"),
-        (root.clone(), "2030-01-01", "it was good until"),
-        (root.replace(&key, &other), "utc", "not signed by the key"),
-    ] {
-        let clock = ["-rtc", &format!("base={clock}")];
-        let mut machine = live.start_with("network.img", &root, &[&NET[..], &clock].concat());
-        let said = machine.wait_for_any(&[given_up, "login: "]);
-        assert!(said.contains(given_up) && said.contains(why), "{why}: {said}");
-    }
+    let said = machine.mounted_by(&root.replace(&key, &other));
+    assert!(said.contains("not signed by the key") && said.contains("exit code 1"), "{said}");
+    machine.ran("now=$(date +%s); date -s '2030-01-01 00:00:00'");
+    let said = machine.mounted_by(&root);
+    assert!(said.contains("it was good until") && said.contains("exit code 1"), "{said}");
+    machine.ran("date -s @$now");
+    let said = machine.mounted_by(&root);
+    assert!(said.contains("exit code 0"), "{said}");
+    assert_eq!(machine.ran(&format!("chroot /root sh -c '{SUM}'")).trim(), live.sum());
 }
 
 #[test]
 fn a_medium_checks_itself() {
     let Some(live) = live() else { return };
     let scene = Scene::new();
-    let check = format!("root=headstart:LABEL=HEADSTART#{} headstart.verify", live.name);
-    let drives = [drive(1, &live.file("bios.iso"), "readonly=on,")];
-    let mut machine = live.start(&check, &words(&drives));
-    let said = machine.wait_for("The medium is right");
-    assert!(said.contains("agree with every digest"), "{said}");
+    let check = format!("LABEL=HEADSTART#{} headstart.verify", live.name);
     // One byte of the image is another.
     let damaged = scene.path("damaged.iso");
     let mut bytes = fs::read(live.file("bios.iso")).expect("read");
     let middle = live.image_in(&bytes) + live.image().len() / 2;
     bytes[middle] ^= 1;
     fs::write(&damaged, &bytes).expect("written");
-    let drives = [drive(1, &damaged.display().to_string(), "readonly=on,")];
-    let mut machine = live.start(&check, &words(&drives));
-    let said = machine.wait_for("cannot be mounted from a headstart image");
-    assert!(said.contains("/medium/headstart/root.hsi"), "{said}");
+    let media = [damaged.display().to_string(), live.file("bios.iso")];
+    let drives = [1, 2].map(|number| drive(number, &media[number as usize - 1], "readonly=on,"));
+    let of_first = check.replace("LABEL=HEADSTART", "/dev/vda");
+    let mut machine = live.start(&format!("root=headstart:{of_first} {SHELL_ON_FAILURE}"), &words(&drives));
+    let said = machine.in_the_initramfs();
+    assert!(said.contains("/medium/headstart/root.hsi") && said.contains(GIVEN_UP), "{said}");
+    // The right one, as the initramfs does it.
+    machine.take_out("vda");
+    machine.change_command_line(&format!("root=headstart:{check}"));
+    machine.type_line(". /scripts/functions; . /scripts/headstart; headstart_network() { :; }; mountroot");
+    let said = machine.wait_for("The medium is right. Press Enter to restart");
+    assert!(said.contains("agree with every digest"), "{said}");
+    machine.type_line("");
+    machine.wait_for_end();
 }
 
 #[test]
@@ -600,8 +626,8 @@ fn writes_are_kept_with_their_own_image() {
     let scene = Scene::new();
     let root = format!("root=headstart:LABEL=HEADSTART#{} headstart.overlay=LABEL=KEEP", live.name);
     let drives = [drive(1, &stick_that_keeps(&scene, &live), "")];
-    let mut machine = live.start(&root, &words(&drives));
-    machine.log_in();
+    let mut machine = live.start(&format!("{root} {SHELL_AS_INIT}"), &words(&drives));
+    machine.in_the_root();
     machine.ran("echo for later >/root/kept");
     let said = machine.ran("cat /dev/zero >/root/all; sync; ls -s /root/all");
     assert!(said.contains("No space left on device"), "{said}");
@@ -609,15 +635,13 @@ fn writes_are_kept_with_their_own_image() {
     drop(machine);
     let root = format!("{root} {BEFORE_THE_SWITCH}");
     let mut machine = live.start(&root, &words(&drives));
-    let said = machine.before_the_switch();
+    let said = machine.in_the_initramfs();
     assert!(said.contains("keeps writes is nearly full"), "{said}");
     assert_eq!(machine.ran("rm /root/root/all; cat /root/root/kept").trim(), "for later");
-    machine.ran("sed -i s/./x/ /run/initramfs/headstart/overlay/headstart-overlay; sync");
-    drop(machine);
-    // Now they are of another disk: they are left alone, and the machine starts all the same.
-    let mut machine = live.start(&root, &words(&drives));
-    let said = machine.before_the_switch();
-    assert!(said.contains("its writes belong to the disk x"), "{said}");
+    machine.ran("sed -i s/./x/ /run/initramfs/headstart/overlay/headstart-overlay; sync; umount /root");
+    // Now they are of another disk: they are left alone, and the root is mounted all the same.
+    let said = machine.mounted_by(&root);
+    assert!(said.contains("its writes belong to the disk x") && said.contains("exit code 0"), "{said}");
     assert_eq!(
         machine.ran("cd /root/root; cat kept 2>&1; echo more >more; cat more").lines().last(),
         Some("more")

@@ -12,9 +12,18 @@ const PATIENCE: Duration = Duration::from_secs(400);
 /// A Debian on QEMU's "max" takes the translator longer.
 const PROCESSOR: &str = "qemu64,+rdrand";
 
+/// Words of each command line.
+pub(crate) const CONSOLE: &str = "console=ttyS0 panic=1 no_timer_check";
+
 /// On the command line: the initramfs stops when the root is mounted, and gives a shell. What comes behind
 /// it takes longer than all before.
 pub(crate) const BEFORE_THE_SWITCH: &str = "break=bottom panic=";
+
+/// On the command line: the first process of the root is a shell, where nothing is asked of systemd.
+pub(crate) const SHELL_AS_INIT: &str = "init=/bin/sh";
+
+/// On the command line: an initramfs whose root cannot be mounted gives a shell.
+pub(crate) const SHELL_ON_FAILURE: &str = "panic=";
 
 /// What the console has said.
 #[derive(Default)]
@@ -113,13 +122,50 @@ impl Machine {
         said
     }
 
-    /// Goes on in the shell that [`BEFORE_THE_SWITCH`] gives, with the root mounted at /root.
-    pub(crate) fn before_the_switch(&mut self) -> String {
-        let said = self.wait_for("(initramfs) ");
+    /// Goes on in the shell of the initramfs that [`BEFORE_THE_SWITCH`] gives, with the root mounted at
+    /// /root, or [`SHELL_ON_FAILURE`].
+    pub(crate) fn in_the_initramfs(&mut self) -> String {
+        self.in_a_shell_after("(initramfs) ")
+    }
+
+    /// Goes on in the shell that [`SHELL_AS_INIT`] gives.
+    pub(crate) fn in_the_root(&mut self) -> String {
+        self.in_a_shell_after("job control turned off")
+    }
+
+    fn in_a_shell_after(&mut self, words: &str) -> String {
+        let said = self.wait_for(words);
         self.type_line("stty -echo; PS1=; dmesg -n 1");
         self.ran("true");
         self.ran("true");
         said
+    }
+
+    /// In the shell of the initramfs: gives the kernel another command line, for all that reads it from now
+    /// on.
+    pub(crate) fn change_command_line(&mut self, words: &str) {
+        let binds = "grep -q /proc/cmdline /proc/mounts || mount -o bind /run/line /proc/cmdline";
+        self.ran(&format!("echo '{CONSOLE} {words}' >/run/line; {binds}"));
+    }
+
+    /// In the shell of the initramfs: what is said where the root is mounted by this command line, and the
+    /// exit code.
+    pub(crate) fn mounted_by(&mut self, words: &str) -> String {
+        self.change_command_line(words);
+        self.ran("headstart-live root /root; echo exit code $?")
+    }
+
+    /// In the shell: takes a disk of virtio out of the machine.
+    pub(crate) fn take_out(&mut self, disk: &str) {
+        self.ran(&format!(
+            "readlink -f /sys/block/{disk}/device >/run/{disk}; echo $(basename $(cat /run/{disk})) \
+             >/sys/bus/virtio/drivers/virtio_blk/unbind"
+        ));
+    }
+
+    /// In the shell: puts a disk back that was taken out by this name; it may get another.
+    pub(crate) fn put_back(&mut self, disk: &str) {
+        self.ran(&format!("echo $(basename $(cat /run/{disk})) >/sys/bus/virtio/drivers/virtio_blk/bind"));
     }
 
     /// Runs a command in the shell; gives what it printed.
