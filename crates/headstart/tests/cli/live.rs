@@ -25,10 +25,9 @@ const NEEDED: [&str; 9] = [
     "/usr/share/OVMF/OVMF_CODE_4M.fd",
     "/usr/share/OVMF/OVMF_VARS_4M.fd",
 ];
-/// In the system: a kernel with drivers for virtual machines, both makers of an initramfs, and what guests
-/// that are resumed need.
-const PACKAGES: &str = "linux-image-cloud-amd64,systemd-sysv,udev,initramfs-tools,dracut-network,procps,\
-                        busybox,zstd,iproute2,openssh-client";
+/// In the system: a kernel with drivers for virtual machines, and both makers of an initramfs.
+const PACKAGES: &str =
+    "linux-image-cloud-amd64,systemd-sysv,udev,initramfs-tools,dracut-network,procps,busybox,zstd,iproute2";
 /// The files that are compared: some of them were read while it started, most were not.
 pub(crate) const SUM: &str = "find /usr/sbin -type f | LC_ALL=C sort | xargs cat | sha256sum";
 /// What the initramfs says where it gives up.
@@ -41,7 +40,6 @@ const CERTIFICATE: &str = "opt/certificate.pem";
 const KEY: &str = "opt/key.pem";
 /// In the system: the network of dracut.
 const DRACUT_NETWORK: &str = "usr/lib/dracut/modules.d/40network";
-const SSH_KEYGEN: &str = "usr/bin/ssh-keygen";
 /// A network card, on QEMU's own network.
 pub(crate) const NET: [&str; 4] = ["-netdev", "user,id=net", "-device", "virtio-net-pci,netdev=net"];
 
@@ -128,14 +126,14 @@ pub(crate) fn live() -> Option<Live> {
 }
 
 /// The Debian as a folder, made by the first test that needs it, and kept.
-pub(crate) fn debian() -> PathBuf {
+fn debian() -> PathBuf {
     let root = Path::new(env!("CARGO_TARGET_TMPDIR")).join("live-root");
     let lock = fs::File::create(root.with_extension("lock")).expect("a file");
     lock.lock().expect("locked");
-    let is_whole = [CERTIFICATE, DRACUT_NETWORK, SSH_KEYGEN].iter().all(|file| root.join(file).exists());
+    let is_whole = [CERTIFICATE, DRACUT_NETWORK].iter().all(|file| root.join(file).exists());
     if !is_whole {
         // What is made of it goes with it.
-        for name in ["live-root", "usb-root", "resume-root"] {
+        for name in ["live-root", "usb-root"] {
             let _ = fs::remove_dir_all(root.with_file_name(name));
         }
         debootstrap(&root, "bookworm", PACKAGES);
