@@ -13,7 +13,7 @@ pub(super) fn command(root: &Path) -> Command {
     let cargo = std::env::var_os("CARGO").unwrap_or_else(|| "cargo".into());
     let mut command = Command::new(cargo);
     command.current_dir(root);
-    // Cargo says them of xtask. Scripts of packages ask for them, and a change would build those packages anew.
+    // Cargo says them of xtask. Scripts of packages ask for them, and are run again when they change.
     let of_xtask = |name: &str| ["CARGO_PKG_", "CARGO_MANIFEST_"].iter().any(|of| name.starts_with(of));
     for (name, _) in std::env::vars_os().filter(|(name, _)| name.to_str().is_some_and(of_xtask)) {
         command.env_remove(name);
