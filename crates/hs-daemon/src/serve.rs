@@ -212,9 +212,7 @@ pub fn run(args: &Serve, arguments: &[OsString], quiet: bool) -> anyhow::Result<
     });
     supervisor.ending();
     manager.stopping();
-    // What a guest waits for is left to the next server; what it was told lasts.
-    guests.iter_mut().for_each(VhostServer::stop);
-    let kept = close_kept(&served);
+    let kept = close_kept(&served, guests.as_mut());
     // From here on nothing may wait for the medium.
     Deadline::begin(Vec::new(), || {}).lasts();
     served.iter().for_each(|served| served.disk.close());
@@ -238,8 +236,12 @@ pub fn run(args: &Serve, arguments: &[OsString], quiet: bool) -> anyhow::Result<
     Ok(0)
 }
 
-/// What was written has to come to the medium, however long that takes.
-fn close_kept(served: &[ServedExport]) -> anyhow::Result<()> {
+/// What was written has to come to the medium, however long that takes. What a guest waits for is left to the
+/// next server.
+fn close_kept(served: &[ServedExport], guests: Option<&mut VhostServer>) -> anyhow::Result<()> {
+    if let Some(guests) = guests {
+        guests.stop();
+    }
     served.iter().filter_map(|served| served.kept.as_deref()).try_for_each(keep::close)
 }
 

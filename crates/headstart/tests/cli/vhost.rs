@@ -146,7 +146,10 @@ fn what_a_guest_writes_lasts_when_its_server_is_killed() {
     machine.wait_for("the second lasts");
     drop(machine);
     let totals: Value = serde_json::from_str(&end(serving)).expect("an object");
-    assert!(totals["kept_flushes"].as_u64() > Some(0) && totals["kept_bytes"].as_u64() > Some(1 << 20), "{totals}");
+    assert!(
+        totals["kept_flushes"].as_u64() > Some(0) && totals["kept_bytes"].as_u64() > Some(1 << 20),
+        "{totals}"
+    );
     assert!(fs::read(&image).expect("the image") == before, "the image is what it was");
     let raw = scene.arg("guest.raw");
     let new = scene.arg("new.hsi");
