@@ -23,7 +23,8 @@ pub struct Guests {
     pub queues: u16,
 }
 
-/// Serves the disk at the socket, with what is written to it. VMMs whose server died connect to the same socket again.
+/// Serves the disk at the socket, with what is written to it. VMMs whose server died connect to the same
+/// socket again.
 pub(super) fn start(
     disk: &Arc<ServedDisk>,
     written: Option<&Arc<KeptDisk>>,
