@@ -27,6 +27,7 @@ pub mod report_table;
 pub mod saved_guest;
 pub mod superblock;
 pub mod upload;
+pub mod virtual_disk;
 pub mod volumes;
 
 /// Tries bytes; returns whether they were accepted.
@@ -58,6 +59,7 @@ pub const TARGETS: &[(&str, Target)] = &[
     ("saved_guest", saved_guest::run),
     ("superblock", superblock::run),
     ("upload", upload::run),
+    ("virtual_disk", virtual_disk::run),
     ("volumes", volumes::run),
 ];
 

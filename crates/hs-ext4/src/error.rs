@@ -19,9 +19,12 @@ pub enum Refusal {
     /// The number of a device does not fit.
     #[error("the number of a device has 12 and 20 bits")]
     DeviceNumber,
-    /// The attributes do not fit into the inode and one block.
-    #[error("its extended attributes take more than one 4096-byte block")]
+    /// Names of attributes do not fit into the inode and one block.
+    #[error("the names of its extended attributes take more than one 4096-byte block")]
     Attributes,
+    /// The value of an attribute is larger than Linux shows.
+    #[error("an extended attribute has more than 65536 bytes")]
+    AttributeValue,
     /// An access control list is not one.
     #[error("its access control list is damaged")]
     AccessList,

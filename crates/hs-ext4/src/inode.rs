@@ -4,6 +4,7 @@ use hs_units::to_u32;
 
 use crate::bytes::{checksum, inode_seed, put};
 use crate::plan::{Node, Time};
+use crate::values::Value;
 
 /// Size of an inode in the table.
 pub(crate) const BYTES: usize = 256;
@@ -29,6 +30,9 @@ pub(crate) const SOCKET: u16 = 0xc000;
 pub(crate) const FLAG_EXTENTS: u32 = 0x8_0000;
 /// `EXT4_INDEX_FL`.
 pub(crate) const FLAG_INDEX: u32 = 0x1000;
+
+/// `EXT4_EA_INODE_FL`: it holds the value of an attribute.
+const FLAG_VALUE: u32 = 0x20_0000;
 
 /// Sectors of 512 bytes in a block.
 const BLOCK_SECTORS: u64 = 8;
@@ -88,6 +92,29 @@ pub(crate) fn write(node: &Node, placed: &Placed<'_>, seed: u32, bytes: &mut [u8
         crate::attributes::write_in_inode(set, &mut bytes[ATTRIBUTES..]);
     }
     let sum = checksum(inode_seed(seed, placed.number), bytes);
+    crate::bytes::put(bytes, sum.into(), &[(0x7c, 2), (0x82, 2)]);
+}
+
+/// Writes the inode of an attribute's value. The checksum of the value lies in the time of access, and how
+/// often it is referred to in the version (`ext4_xattr_inode_set_hash`, `ext4_xattr_inode_set_ref`).
+pub(crate) fn write_value(
+    value: &Value,
+    number: u32,
+    map: [u8; MAP_BYTES],
+    seed: u32,
+    bytes: &mut [u8],
+) {
+    let mut put = |value: u64, fields: &[(usize, usize)]| put(bytes, value, fields);
+    put((REGULAR | 0o600).into(), &[(0x0, 2)]);
+    put(value.bytes.len() as u64, &[(0x4, 4)]);
+    put(checksum(seed, &value.bytes).into(), &[(0x8, 4)]);
+    put(1, &[(0x1a, 2)]);
+    put(value.blocks() * BLOCK_SECTORS, &[(0x1c, 4)]);
+    put((FLAG_EXTENTS | FLAG_VALUE).into(), &[(0x20, 4)]);
+    put(value.references.into(), &[(0x24, 4)]);
+    put(EXTRA_BYTES as u64, &[(0x80, 2)]);
+    bytes[MAP..MAP + MAP_BYTES].copy_from_slice(&map);
+    let sum = checksum(inode_seed(seed, number), bytes);
     crate::bytes::put(bytes, sum.into(), &[(0x7c, 2), (0x82, 2)]);
 }
 

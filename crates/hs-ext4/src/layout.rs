@@ -14,6 +14,7 @@ use crate::geometry::{Geometry, inode_blocks};
 use crate::inode::{self, MAP_BYTES, Placed};
 use crate::plan::{Node, NodeId, Plan, SHORT_TARGET};
 use crate::tables::Tables;
+use crate::values::{Values, blocks_of};
 
 /// How a plan is laid out.
 #[derive(Clone, Debug)]
@@ -67,13 +68,16 @@ pub struct Layout {
     links: Vec<u32>,
     /// Sets of attributes in blocks, and how many inodes share each.
     attributes: Vec<(u32, u32)>,
+    /// Values of attributes with inodes of their own.
+    values: Values,
     /// Nodes whose extents take blocks, and the first of these (before [`Layout::place`], how many).
     trees: Vec<(u32, u64)>,
     /// Files with data of their own, in the order of that.
     data: Vec<u32>,
-    /// Where links, attributes and trees begin; the latter end where no metadata follows.
+    /// Where links, attributes, their values and trees begin; the latter end where no metadata follows.
     links_at: u64,
     attributes_at: u64,
+    values_at: u64,
     trees_at: u64,
     metadata_end: u64,
     /// Up to the end of the tables of inodes: where something ends, and whether that is written.
@@ -94,6 +98,7 @@ impl Layout {
             node.size = u64::from(node.blocks) * BLOCK_BYTES;
         }
         let attributes = share_attributes(&mut plan);
+        let values = Values::new(&plan, &attributes);
         let links = nodes_where(&plan, |node| node.is(inode::SYMLINK) && node.size >= SHORT_TARGET);
         let trees = nodes_where(&plan, |node| tree_blocks(&plan, node) > 0);
         let trees =
@@ -103,10 +108,11 @@ impl Layout {
 
         let directory_blocks: u64 = directories.list.iter().map(|dir| u64::from(dir.blocks())).sum();
         let tree_blocks: u64 = trees.iter().map(|(_, blocks)| blocks).sum();
-        let metadata_blocks = directory_blocks + (links.len() + attributes.len()) as u64 + tree_blocks;
+        let metadata_blocks =
+            directory_blocks + (links.len() + attributes.len()) as u64 + values.blocks() + tree_blocks;
         let chunk_blocks = u64::from(options.chunk_blocks.max(1));
         let data_at = |tables_end: u64| (tables_end + metadata_blocks).next_multiple_of(chunk_blocks);
-        let used_inodes = plan.nodes.len() as u64 + 9;
+        let used_inodes = plan.nodes.len() as u64 + 9 + values.len();
         let geometry = Geometry::new(used_inodes + options.free_inodes, |tables_end| {
             with_free(data_at(tables_end) + data.end, options.free_bytes)
         })?;
@@ -122,24 +128,28 @@ impl Layout {
             hash_seed,
             label: options.label,
             has_shared_blocks: !plan.shared.is_empty(),
+            has_values: values.len() > 0,
             used_inodes,
             directories: directories_by_group(&directories, &geometry),
             free,
         };
         let links_at = geometry.tables_end + directory_blocks;
         let attributes_at = links_at + links.len() as u64;
+        let values_at = attributes_at + attributes.len() as u64;
         let mut layout = Self {
             tables_written: tables_written(&tables),
-            trees_at: attributes_at + attributes.len() as u64,
+            trees_at: values_at + values.blocks(),
             plan,
             tables,
             directories,
             links,
             attributes,
+            values,
             trees,
             data: data.files,
             links_at,
             attributes_at,
+            values_at,
             metadata_end,
         };
         layout.place(data_at);
@@ -154,6 +164,7 @@ impl Layout {
             nodes[directory.node as usize].first = at;
             at += u64::from(directory.blocks());
         }
+        self.values.place(self.values_at);
         at = self.trees_at;
         for (_, tree) in &mut self.trees {
             (*tree, at) = (at, at + *tree);
@@ -246,11 +257,12 @@ impl Layout {
                 let target = self.plan.target(&self.plan.nodes[link as usize]);
                 block[..target.len()].copy_from_slice(target);
             }
-            _ if number < self.trees_at => {
+            _ if number < self.values_at => {
                 let (set, shares) = self.attributes[to_usize(number - self.attributes_at)];
                 let set = self.plan.sets.get(set).expect("a block has a set");
-                attributes::write_block(set, shares, number, seed, block);
+                attributes::write_block(set, shares, number, (seed, &self.values), block);
             }
+            _ if number < self.trees_at => self.values.write_block(number, block),
             _ => {
                 let (file, tree) = self.trees[self.trees.partition_point(|tree| tree.1 <= number) - 1];
                 let extents = extents(&self.plan, &self.plan.nodes[file as usize]);
@@ -277,25 +289,34 @@ impl Layout {
                 1..=10 => None,
                 inode => Some(inode - 10),
             };
-            let number = node.map(to_u32).filter(|&node| (node as usize) < self.plan.nodes.len());
-            if let Some(number) = number {
+            let Some(number) = node.and_then(|node| u32::try_from(node).ok()) else { continue };
+            if (number as usize) < self.plan.nodes.len() {
                 self.write_inode(number, bytes);
+            } else if let Some(value) = self.values.of_node(number) {
+                let extents = Extents { start: value.first, blocks: to_u32(value.blocks()), list: &[] };
+                let inode = NodeId(number).inode();
+                inode::write_value(value, inode, extents.root(0), self.tables.seed(), bytes);
             }
         }
     }
 
     fn write_inode(&self, number: u32, bytes: &mut [u8]) {
         let node = &self.plan.nodes[number as usize];
+        let (map, flags, mut blocks) = self.map(number, node);
         let attribute_block = match self.attributes.get(node.attribute_block as usize) {
-            Some(_) => self.attributes_at + u64::from(node.attribute_block),
+            Some((set, _)) => {
+                // Values count for each file that has them, shared or not.
+                let apart = self.plan.sets.get(*set).into_iter().flatten().filter(|value| value.is_apart);
+                blocks += 1 + apart.map(|attribute| blocks_of(&attribute.value)).sum::<u64>();
+                self.attributes_at + u64::from(node.attribute_block)
+            }
             None => 0,
         };
-        let (map, flags, blocks) = self.map(number, node);
         let placed = Placed {
             number: NodeId(number).inode(),
             flags,
             map,
-            blocks: blocks + u64::from(attribute_block != 0),
+            blocks,
             attribute_block,
             attributes: self.plan.sets.get(node.attributes),
         };

@@ -33,6 +33,7 @@ mod inode;
 mod layout;
 mod plan;
 mod tables;
+mod values;
 
 pub use error::{LayoutError, Refusal};
 pub use layout::{Layout, LayoutOptions, Run, RunContent};

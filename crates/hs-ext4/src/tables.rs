@@ -17,6 +17,7 @@ const INCOMPATIBLE: u64 = 0x2 | 0x40 | 0x80 | 0x200;
 /// large_file, huge_file, dir_nlink, extra_isize, metadata_csum.
 const READ_ONLY_COMPATIBLE: u64 = 0x2 | 0x8 | 0x20 | 0x40 | 0x400;
 const SHARED_BLOCKS: u64 = 0x4000;
+const EA_INODE: u64 = 0x400;
 /// Attributes of users and access control lists, as mke2fs sets them.
 const MOUNT_OPTIONS: u64 = 0x4 | 0x8;
 /// The time that the file system says it was made at, 1980-01-01, as in ZIP files without a date. 0 would be
@@ -39,6 +40,8 @@ pub(crate) struct Tables {
     pub(crate) hash_seed: [u32; 4],
     pub(crate) label: [u8; 16],
     pub(crate) has_shared_blocks: bool,
+    /// Whether values of attributes have inodes.
+    pub(crate) has_values: bool,
     /// Inodes from the first to the last used one.
     pub(crate) used_inodes: u64,
     /// Directories in each group that has inodes.
@@ -91,7 +94,8 @@ impl Tables {
         put(FIRST_INODE, &[(0x54, 4)]);
         put(inode::BYTES as u64, &[(0x58, 2)]);
         put(COMPATIBLE, &[(0x5c, 4)]);
-        put(INCOMPATIBLE, &[(0x60, 4)]);
+        let values = if self.has_values { EA_INODE } else { 0 };
+        put(INCOMPATIBLE | values, &[(0x60, 4)]);
         let shared = if self.has_shared_blocks { SHARED_BLOCKS } else { 0 };
         put(READ_ONLY_COMPATIBLE | shared, &[(0x64, 4)]);
         for (index, word) in self.hash_seed.into_iter().enumerate() {

@@ -23,7 +23,7 @@ pub enum FileKind {
     Partitioned,
     /// A qcow2 file: a container of a disk.
     Qcow2,
-    /// A VMDK, VDI or VHDX file: a container of a disk.
+    /// A VMDK, VDI, VHD or VHDX file: a container of a disk.
     VirtualDisk,
     /// A cloop file: a container of a disk.
     Cloop,
@@ -48,13 +48,14 @@ pub enum FileKind {
 /// Offset, magic bytes and what they mean; the first that fits counts. From the documentation of each format.
 /// Formats that begin at byte 0 come first; ISO 9660 comes before the partition table, because hybrid images
 /// have both.
-const MAGICS: [(usize, &[u8], FileKind); 31] = [
+const MAGICS: [(usize, &[u8], FileKind); 32] = [
     (0, &SUPERBLOCK_MAGIC, FileKind::Image),
     (0, b"HSPROF\0\0", FileKind::Profile),
     (0, b"QFI\xfb", FileKind::Qcow2),
     (0, b"#!/bin/sh\n#V", FileKind::Cloop),
     (0, b"KDMV", FileKind::VirtualDisk),
     (0, b"vhdxfile", FileKind::VirtualDisk),
+    (0, b"conectix", FileKind::VirtualDisk),
     (0x40, &[0x7f, 0x10, 0xda, 0xbe], FileKind::VirtualDisk),
     (0, &[0x1f, 0x8b, 0x08], FileKind::Compressed("gzip")),
     (0, b"\xfd7zXZ\0", FileKind::Compressed("xz")),
@@ -145,7 +146,7 @@ impl fmt::Display for FileKind {
             Self::Partitioned => f.write_str("a raw disk with a partition table"),
             Self::Disk(content) => write!(f, "a raw disk with {content}"),
             Self::Qcow2 => f.write_str("a qcow2 file"),
-            Self::VirtualDisk => f.write_str("a virtual disk (VMDK, VDI or VHDX)"),
+            Self::VirtualDisk => f.write_str("a virtual disk (VMDK, VDI, VHD or VHDX)"),
             Self::Cloop => f.write_str("a cloop file"),
             Self::Compressed(format) => write!(f, "a file compressed with {format}"),
             Self::Tar => f.write_str("a tar archive"),

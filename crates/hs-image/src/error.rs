@@ -234,10 +234,9 @@ fn what_to_do(path: &str, kind: FileKind) -> String {
         ),
         FileKind::Profile => format!(": `headstart optimize IMAGE --profile {path}` uses it"),
         FileKind::Cloop => format!(": `headstart import {path} -o IMAGE` makes an image of the disk in it"),
-        FileKind::Qcow2 | FileKind::VirtualDisk => format!(
-            ": make a raw disk of it (`qemu-img convert -O raw {path} disk.raw`), then `headstart build` an \
-             image"
-        ),
+        FileKind::Qcow2 | FileKind::VirtualDisk => {
+            format!(": `headstart build {path} -o IMAGE` makes an image of the disk in it")
+        }
         FileKind::Compressed(_) | FileKind::Tar | FileKind::Zip => {
             ": unpack it, then `headstart build` an image of the disk or the directory".to_owned()
         }

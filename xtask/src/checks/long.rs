@@ -16,6 +16,7 @@ pub(crate) const LONG: &[Step] = &[
     ("faults", |root| cli(root, "network_faults::", "NETWORK_FAULT_SEEDS", "200")),
     ("kills", |root| cli(root, "kills::", "KILLS", "100")),
     ("layout-kills", |root| filtered(root, "hs-relocate", "kills_leave", &[("KILLS", "100")])),
+    ("trees", |root| filtered(root, "hs-build", "random_trees", &[("TREES", "500")])),
     ("power-cuts", |root| cli(root, "relocates::power_cuts", "POWER_CUTS", "100")),
     ("containerd", |root| cli(root, "containerd::a_container_does_not_notice", "KILLS", "150")),
     ("kept", |root| cli(root, "keeps::what_was_flushed", "KILLS", "1000")),

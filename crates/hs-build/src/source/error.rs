@@ -11,6 +11,7 @@ use hs_volumes::ChoiceError;
 use super::archive_fault::ArchiveFault;
 use super::container::ContainerFault;
 use super::qcow2::Qcow2Fault;
+use super::virtual_disk::VirtualDiskFault;
 use crate::cloop::CloopFault;
 
 /// Why a source could not be opened or read. Variants carry data; the text says what failed, where,
@@ -106,6 +107,14 @@ pub enum SourceError {
         path: PathBuf,
         /// What is wrong.
         fault: Box<Qcow2Fault>,
+    },
+    /// A file of another virtual machine's disk cannot be taken.
+    #[error("{}: {fault}", path.display())]
+    VirtualDisk {
+        /// The file.
+        path: PathBuf,
+        /// What is wrong.
+        fault: Box<VirtualDiskFault>,
     },
     /// A read was asked for that does not lie within the disk.
     #[error("{}: a read of {len} bytes at {offset} goes past the end of the disk, {bytes}", path.display())]

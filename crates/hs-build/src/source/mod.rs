@@ -5,6 +5,7 @@
 //! and whenever they are built; see the `tree_disk` module for how. A tar archive becomes what the directory
 //! would that it is unpacked to. A cloop file gives the disk that was compressed into it.
 
+mod access_list;
 mod archive;
 mod archive_bytes;
 mod archive_fault;
@@ -24,6 +25,8 @@ mod raw;
 mod tar;
 mod tree;
 mod tree_disk;
+#[doc(hidden)]
+pub mod virtual_disk;
 mod xattrs;
 
 use std::error::Error;
@@ -48,6 +51,8 @@ use qcow2::Qcow2Disk;
 pub use qcow2::Qcow2Fault;
 use raw::RawDisk;
 use tree_disk::TreeDisk;
+use virtual_disk::VirtualDisk;
+pub use virtual_disk::VirtualDiskFault;
 
 /// What a [`Source`] was opened from.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -63,6 +68,8 @@ pub enum SourceKind {
     Cloop,
     /// A qcow2 file, with its backing files.
     Qcow2,
+    /// A VMDK, VDI, VHD or VHDX file.
+    VirtualDisk,
     /// A tar archive, made into an ext4 file system.
     Archive,
     /// The layers of a container's image, made into an ext4 file system.
@@ -84,6 +91,9 @@ pub struct SourceOptions {
     /// File system UUID. Without one it is derived from the tree's names, attributes and data, so that equal
     /// trees have equal UUIDs and different trees different ones.
     pub uuid: Option<[u8; 16]>,
+    /// Absolute paths of files whose data comes before that of all others, in this order. A tree need not have
+    /// them all.
+    pub first: Vec<String>,
     /// The image that will be written; a source directory that contains it is refused.
     pub output: Option<PathBuf>,
     /// Take a file as a raw disk whatever it contains.
@@ -109,6 +119,7 @@ impl Default for SourceOptions {
             free_bytes: 0,
             volume_label: None,
             uuid: None,
+            first: Vec::new(),
             output: None,
             raw: false,
             follow_backing: false,
@@ -153,6 +164,7 @@ enum Disk {
     Tree(Box<TreeDisk>),
     Cloop(CloopDisk),
     Qcow2(Qcow2Disk),
+    Virtual(VirtualDisk),
     Changed(Box<ChangedDisk>),
 }
 
@@ -163,6 +175,7 @@ impl Disk {
             Self::Tree(disk) => disk.bytes(),
             Self::Cloop(disk) => disk.bytes(),
             Self::Qcow2(disk) => disk.bytes(),
+            Self::Virtual(disk) => disk.disk_bytes().next_multiple_of(BLOCK_BYTES),
             Self::Changed(disk) => disk.bytes(),
         }
     }
@@ -173,6 +186,7 @@ impl Disk {
             Self::Tree(disk) => disk.read_at(offset, buf),
             Self::Cloop(disk) => disk.read_at(offset, buf),
             Self::Qcow2(disk) => disk.read_at(offset, buf),
+            Self::Virtual(disk) => disk.read_at(offset, buf),
             Self::Changed(disk) => disk.read_at(offset, buf),
         }
     }
@@ -217,6 +231,11 @@ impl Source {
             return Self::of_archive(archive, None, options, progress);
         } else if metadata.is_file() && !options.raw && qcow2::is_qcow2(path) {
             (Disk::Qcow2(Qcow2Disk::open(path, options.follow_backing)?), SourceKind::Qcow2)
+        } else if metadata.is_file()
+            && !options.raw
+            && let Some(disk) = VirtualDisk::open(path)?
+        {
+            (Disk::Virtual(disk), SourceKind::VirtualDisk)
         } else {
             let (disk, kind) = RawDisk::open(path)?;
             (Disk::Raw(disk), kind)
@@ -361,6 +380,7 @@ impl Source {
             (Some(part), _) => part.len,
             (None, Disk::Raw(disk)) => disk.file_bytes(),
             (None, Disk::Qcow2(disk)) => disk.disk_bytes(),
+            (None, Disk::Virtual(disk)) => disk.disk_bytes(),
             (None, other) => self.shown_bytes.unwrap_or_else(|| other.bytes()),
         }
     }
@@ -371,7 +391,7 @@ impl Source {
         match &self.disk {
             Disk::Tree(disk) => disk.table_blocks(),
             Disk::Changed(disk) => disk.table_blocks(),
-            Disk::Raw(_) | Disk::Cloop(_) | Disk::Qcow2(_) => 0,
+            Disk::Raw(_) | Disk::Cloop(_) | Disk::Qcow2(_) | Disk::Virtual(_) => 0,
         }
     }
 
@@ -425,6 +445,7 @@ impl Source {
             Disk::Tree(disk) => disk.data_ranges(),
             Disk::Cloop(disk) => vec![ByteRange::new(0, disk.bytes())],
             Disk::Qcow2(disk) => disk.data_ranges()?,
+            Disk::Virtual(disk) => disk.data_ranges(),
             Disk::Changed(disk) => disk.data_ranges()?,
         };
         Ok(self.part.map_or_else(|| ranges.clone(), |part| part::cut(&ranges, part)))
@@ -444,6 +465,7 @@ impl Source {
             // Each chunk has its digest, and the file of changes is locked.
             Disk::Changed(_) => Ok(()),
             Disk::Qcow2(disk) => disk.verify_unchanged(),
+            Disk::Virtual(disk) => disk.verify_unchanged(),
         }
     }
 

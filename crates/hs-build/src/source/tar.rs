@@ -7,6 +7,7 @@ use hs_ext4::Time;
 use tar_core::parse::{Limits, ParseEvent, ParsedEntry, Parser};
 use tar_core::{EntryType, PaxExtensions, SparseEntry};
 
+use super::access_list::AccessList;
 use super::archive_bytes::{ArchiveBytes, Window};
 use super::archive_fault::ArchiveFault;
 use super::assembly::{Status, file_type};
@@ -40,7 +41,7 @@ pub(super) struct TarReading<'a> {
     pub(super) progress: &'a dyn Fn(SourceProgress),
 }
 
-/// Attributes that an archive has in a form that is not read.
+/// What an archive has in a form that is not read.
 #[derive(Default)]
 struct Unread {
     access_lists: u64,
@@ -118,7 +119,7 @@ impl TarReading<'_> {
         unread: &mut Unread,
     ) -> Result<(), (Option<String>, ArchiveFault)> {
         let name = entry.path.clone();
-        unread.access_lists += u64::from(entry.has_access_list);
+        unread.access_lists += u64::from(entry.has_unread_list);
         unread.labels += u64::from(entry.has_label);
         self.take_up(entry, window).map_err(|fault| (Some(shown(&name)), fault))?;
         if self.tree.len().is_multiple_of(PROGRESS_ENTRIES) {
@@ -257,9 +258,16 @@ struct Entry {
     /// What of it is in the archive.
     stored_bytes: u64,
     sparse: Option<Vec<SparseEntry>>,
-    has_access_list: bool,
+    /// It has an access control list that is not understood.
+    has_unread_list: bool,
     has_label: bool,
 }
+
+/// Access control lists, as records and as attributes.
+const ACCESS_RECORD: &[u8] = b"SCHILY.acl.access";
+const DEFAULT_RECORD: &[u8] = b"SCHILY.acl.default";
+const ACCESS_ATTRIBUTE: &[u8] = b"system.posix_acl_access";
+const DEFAULT_ATTRIBUTE: &[u8] = b"system.posix_acl_default";
 
 impl Entry {
     fn of(parsed: &ParsedEntry<'_>, sparse: Option<(Vec<SparseEntry>, u64)>) -> Result<Self, ArchiveFault> {
@@ -297,7 +305,7 @@ impl Entry {
             bytes,
             stored_bytes: if is_header_only { 0 } else { parsed.size },
             sparse,
-            has_access_list: false,
+            has_unread_list: false,
             has_label: false,
         };
         entry.read_records(parsed.pax.unwrap_or_default())?;
@@ -327,13 +335,35 @@ impl Entry {
                 b"size" => drop(whole("size")?),
                 b"SCHILY.devmajor" => self.status.device.0 = device_part(whole("device")?)?,
                 b"SCHILY.devminor" => self.status.device.1 = device_part(whole("device")?)?,
+                ACCESS_RECORD | DEFAULT_RECORD if value.is_empty() => {}
+                ACCESS_RECORD => self.take_list(ACCESS_ATTRIBUTE, value),
+                DEFAULT_RECORD if self.kind == EntryType::Directory => {
+                    self.take_list(DEFAULT_ATTRIBUTE, value);
+                }
                 key => {
-                    self.has_access_list |= key.starts_with(b"SCHILY.acl.");
+                    self.has_unread_list |= key.starts_with(b"SCHILY.acl.");
                     self.has_label |= key == b"RHT.security.selinux";
                 }
             }
         }
         Ok(())
+    }
+
+    /// Takes up a list in words. If there is an attribute already, that is the same list.
+    fn take_list(&mut self, attribute: &[u8], words: &[u8]) {
+        if self.kind == EntryType::Symlink || self.attributes.iter().any(|(name, _)| name == attribute) {
+            return;
+        }
+        let Some(list) = AccessList::parse(words) else {
+            self.has_unread_list = true;
+            return;
+        };
+        if attribute == ACCESS_ATTRIBUTE {
+            self.permissions = self.permissions & !0o777 | list.permissions();
+        }
+        if attribute == DEFAULT_ATTRIBUTE || list.is_extended() {
+            self.attributes.push((attribute.to_vec(), list.attribute()));
+        }
     }
 
     fn check_sparse(&self) -> Result<(), ArchiveFault> {
@@ -396,7 +426,11 @@ impl Unread {
     fn warn(&self, shown: &Path) {
         let shown = shown.display();
         if self.access_lists > 0 {
-            log::warn!("{shown}: access control lists of {} entries are left out", self.access_lists);
+            log::warn!(
+                "{shown}: access control lists of {} entries are left out: they name users or groups without \
+                 their numbers, or are of NFS. `tar --xattrs --xattrs-include='*'` keeps the numbers",
+                self.access_lists
+            );
         }
         if self.labels > 0 {
             log::warn!("{shown}: SELinux labels of {} entries are left out", self.labels);

@@ -98,12 +98,12 @@ pub(crate) fn archive(folder: &Path, archive: &Path, arguments: &[&str]) {
     run("tar", words.into_iter().chain(arguments.iter().copied()).chain(["."]));
 }
 
-/// Unpacks an archive into a new folder.
-pub(crate) fn unpack(archive: &Path, folder: &Path) -> PathBuf {
+/// Unpacks an archive into a new folder, with these further words for tar.
+pub(crate) fn unpack(archive: &Path, folder: &Path, further: &[&str]) -> PathBuf {
     fs::create_dir(folder).unwrap();
     let words = ["-C", folder.to_str().unwrap(), "-xpf", archive.to_str().unwrap()];
     let more = ["--xattrs", "--xattrs-include=*", "--numeric-owner"];
-    run("tar", words.into_iter().chain(more));
+    run("tar", words.into_iter().chain(more).chain(further.iter().copied()));
     folder.to_owned()
 }
 

@@ -36,6 +36,9 @@ fn make_tree(root: &Path) {
     sparse.set_len(20_000_001).unwrap();
     rustix::fs::lsetxattr(root.join("first"), "user.note", b"a=b\nc\0", XattrFlags::empty()).unwrap();
     rustix::fs::mkfifoat(CWD, root.join("fifo"), Mode::from_raw_mode(0o600)).unwrap();
+    set_access_list(&root.join("second"), "access", 6);
+    set_access_list(&root.join("deep"), "access", 7);
+    set_access_list(&root.join("deep"), "default", 5);
     set_mtime(&root.join("empty"), 1_700_000_000, 123_456_789);
     set_mtime(&root.join("zeros"), -1_000, 250_000_000);
     set_mtime(&root.join("link"), 8_000_000_000, 0);
@@ -55,6 +58,28 @@ fn make_owned(root: &Path) {
     rustix::fs::lsetxattr(root.join("deep"), "trusted.overlay.opaque", b"y", XattrFlags::empty()).unwrap();
 }
 
+/// A list that gives these permissions to a user and a group without a name, and to root's group.
+fn set_access_list(path: &Path, kind: &str, permissions: u16) {
+    let none = u32::MAX;
+    let entries = [
+        (1_u16, 6, none),
+        (2, permissions, 70_000),
+        (4, 4, none),
+        (8, 1, 0),
+        (8, permissions, 70_001),
+        (16, permissions, none),
+        (32, 0, none),
+    ];
+    let mut list = 2_u32.to_le_bytes().to_vec();
+    for (tag, permissions, id) in entries {
+        list.extend(tag.to_le_bytes());
+        list.extend(permissions.to_le_bytes());
+        list.extend(id.to_le_bytes());
+    }
+    let name = format!("system.posix_acl_{kind}");
+    rustix::fs::lsetxattr(path, name, &list, XattrFlags::empty()).unwrap();
+}
+
 fn set_mtime(path: &Path, seconds: i64, nanoseconds: i64) {
     let time = Timespec { tv_sec: seconds, tv_nsec: nanoseconds };
     let times = Timestamps { last_access: time, last_modification: time };
@@ -62,7 +87,7 @@ fn set_mtime(path: &Path, seconds: i64, nanoseconds: i64) {
 }
 
 /// Of each format that GNU tar writes: does it keep everything?
-const FORMATS: [&[&str]; 7] = [
+const FORMATS: [&[&str]; 8] = [
     &["--format=posix", "--xattrs", "--xattrs-include=*"],
     &["--format=posix", "--xattrs", "--xattrs-include=*", "--sparse"],
     &["--format=posix", "--sparse", "--sparse-version=0.0"],
@@ -70,6 +95,7 @@ const FORMATS: [&[&str]; 7] = [
     &["--format=gnu"],
     &["--format=gnu", "--sparse"],
     &["--format=posix", "--hard-dereference"],
+    &["--format=posix", "--acls"],
 ];
 
 #[test]
@@ -84,7 +110,9 @@ fn an_archive_becomes_what_tar_unpacks_it_to() {
     for (number, format) in FORMATS.iter().enumerate() {
         let tar = work.path().join(format!("{number}.tar"));
         archive(&root, &tar, format);
-        let unpacked = unpack(&tar, &work.path().join(format!("unpacked{number}")));
+        // With that word tar does not take lists from attributes.
+        let further: &[&str] = if format.contains(&"--acls") { &["--acls"] } else { &[] };
+        let unpacked = unpack(&tar, &work.path().join(format!("unpacked{number}")), further);
         let found = source(&tar);
         assert_eq!((found.kind(), found.kept_bytes()), (SourceKind::Archive, 0), "{format:?}");
         assert_eq!(digest(&found), digest(&source(&unpacked)), "{format:?}");
@@ -94,6 +122,35 @@ fn an_archive_becomes_what_tar_unpacks_it_to() {
     let disk = work.path().join("disk");
     write_out(&source(&work.path().join("5.tar")), &disk);
     run("e2fsck", ["-fn".as_ref(), disk.as_os_str()]);
+}
+
+/// In the words of libarchive, whose modes have the group's permissions in place of the mask's.
+#[test]
+fn access_control_lists_of_other_programs_are_attributes() {
+    let work = tempfile::tempdir().unwrap();
+    let list = "user::rw-,group::r--,other::---,user:x:rw-:70000,group:root:--x:0,group:70001:rw-,mask::rw-";
+    let words = Tar::default()
+        .records(&[("SCHILY.acl.access", list)])
+        .file("f", b"x")
+        .records(&[("SCHILY.acl.access", "user::rw-,group::r--,other::r--"), ("SCHILY.acl.default", "")])
+        .folder("d")
+        .records(&[("SCHILY.acl.access", "user::rw-,user:lisa:rwx,group::r--,mask::rwx,other::r--")])
+        .file("named", b"")
+        .write(&work.path().join("a.tar"));
+    let by_hand = work.path().join("by hand");
+    fs::create_dir_all(by_hand.join("d")).unwrap();
+    for (name, bytes, mode) in [("f", "x", 0o660), ("named", "", 0o644)] {
+        fs::write(by_hand.join(name), bytes).unwrap();
+        fs::set_permissions(by_hand.join(name), fs::Permissions::from_mode(mode)).unwrap();
+    }
+    fs::set_permissions(by_hand.join("d"), fs::Permissions::from_mode(0o644)).unwrap();
+    set_access_list(&by_hand.join("f"), "access", 6);
+    for (path, seconds) in [("f", 7), ("d", 7), ("named", 7), ("", 0)] {
+        set_mtime(&by_hand.join(path), seconds, 0);
+    }
+    if is_root("owners of an archive") {
+        assert_eq!(digest(&source(&words)), digest(&source(&by_hand)));
+    }
 }
 
 #[test]

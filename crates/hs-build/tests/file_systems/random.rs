@@ -1,18 +1,26 @@
-//! Random trees of every kind of entry come back through the kernel as they were planned.
+//! Random trees of every kind of entry come back through the kernel as they were planned; what is mounted then
+//! is built from again, as a directory and as an archive of GNU tar.
+//!
+//! `TREES=500` tries so many, `FIRST_TREE=77` begins with another: the number of a tree is its seed.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::ffi::OsStr;
 use std::fs::{self, File, Metadata};
 use std::os::unix::ffi::OsStrExt;
-use std::os::unix::fs::MetadataExt;
+use std::os::unix::fs::{FileExt, MetadataExt};
 use std::path::{Path, PathBuf};
+use std::process::Command;
 
+use hs_build::source::{Source, SourceOptions};
 use hs_ext4::{DataRun, Kind, Meta, NodeId, Plan, Time};
 use hs_units::Prng;
+use tempfile::NamedTempFile;
 
 use crate::written::{Mount, bytes_at, is_clean, options, read_back, write};
 
-const TREES: u64 = 16;
+const TREES: u64 = 32;
+/// The longest path of a directory, so that calls take what is in it.
+const MOST_FOLDER_BYTES: usize = 3500;
 /// `cap_net_raw=ep` (`linux/capability.h`, revision 2).
 const CAPABILITY: [u8; 20] = [1, 0, 0, 2, 0, 0x20, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0];
 
@@ -37,6 +45,10 @@ struct Wanted {
 
 struct Tree {
     random: Prng,
+    is_deep: bool,
+    /// Archives leave them out.
+    has_sockets: bool,
+    moved_times: u64,
     plan: Plan,
     wanted: Vec<Wanted>,
     directories: Vec<(NodeId, PathBuf)>,
@@ -71,6 +83,9 @@ impl Tree {
         };
         let mut tree = Self {
             random: Prng::new(seed),
+            is_deep: seed % 8 == 3,
+            has_sockets: !is_archived(seed),
+            moved_times: 0,
             plan,
             wanted: vec![root],
             directories: vec![(NodeId::ROOT, PathBuf::new())],
@@ -97,13 +112,15 @@ impl Tree {
     fn place(&mut self) -> (NodeId, Vec<u8>, PathBuf) {
         loop {
             let late = self.directories.len() as u64 - 1;
-            let index = if self.below(3) == 0 { self.below(late + 1) } else { late.min(2) };
+            let usual = if self.is_deep { late } else { late.min(2) };
+            let index = if self.below(3) == 0 { self.below(late + 1) } else { usual };
             let (parent, path) = self.directories[index as usize].clone();
             let len = if self.below(20) == 0 { 255 } else { 1 + self.below(24) };
             let name: Vec<u8> = self.bytes(len).into_iter().map(|byte| byte.max(1)).collect();
             let name: Vec<u8> = name.into_iter().map(|byte| if byte == b'/' { b'.' } else { byte }).collect();
             let path = path.join(OsStr::from_bytes(&name));
-            if name != b"." && name != b".." && self.used.insert(path.clone()) {
+            let is_short = path.as_os_str().len() < MOST_FOLDER_BYTES;
+            if is_short && name != b"." && name != b".." && self.used.insert(path.clone()) {
                 return (parent, name, path);
             }
         }
@@ -117,7 +134,10 @@ impl Tree {
             // One more name.
             let index = self.below(self.paths.len() as u64) as usize;
             let node = self.paths[index].1;
-            if !directories.contains(&node) {
+            // GNU tar takes names of one device for several devices.
+            let file_type = self.wanted[node.index()].mode & 0o170_000;
+            let is_kept = self.has_sockets || matches!(file_type, 0o100_000 | 0o120_000);
+            if is_kept && !directories.contains(&node) {
                 self.plan.link(parent, &name, node).unwrap();
                 self.wanted[node.index()].names += 1;
                 self.paths.push((path, node));
@@ -135,14 +155,26 @@ impl Tree {
             5 => (Kind::Symlink(&target), 0o120_000),
             6 => (Kind::CharacterDevice { major, minor }, 0o20_000),
             7 => (Kind::BlockDevice { major, minor: minor % 200 }, 0o60_000),
-            8 if major % 2 == 0 => (Kind::Fifo, 0o10_000),
+            8 if major % 2 == 0 || !self.has_sockets => (Kind::Fifo, 0o10_000),
             _ => (Kind::Socket, 0o140_000),
+        };
+        // GNU tar knows no permissions of links, as Linux does not.
+        let permissions = match kind {
+            Kind::Symlink(_) if !self.has_sockets => 0o777,
+            _ => self.below(1 << 12) as u16,
         };
         let attributes = self.attributes(file_type);
         let listed: Vec<_> = attributes.clone().into_iter().rev().collect();
-        let seconds = (self.below(1 << 34)).cast_signed() + i64::from(i32::MIN);
+        let (earliest, latest) = (i64::from(i32::MIN), i64::from(i32::MIN) + (1 << 34) - 1);
+        let seconds = match self.below(30) {
+            0 => earliest - 1 - self.below(1 << 40).cast_signed(),
+            1 => latest + 1 + self.below(1 << 40).cast_signed(),
+            _ => earliest + self.below(1 << 34).cast_signed(),
+        };
+        let nearest = seconds.clamp(earliest, latest);
+        self.moved_times += u64::from(nearest != seconds);
         let meta = Meta {
-            permissions: self.below(1 << 12) as u16,
+            permissions,
             uid: self.random.next_u64() as u32,
             gid: self.below(70_000) as u32,
             modified: Time { seconds, nanoseconds: self.below(1_000_000_000) as u32 },
@@ -159,7 +191,7 @@ impl Tree {
         self.wanted.push(Wanted {
             mode: file_type | u32::from(meta.permissions),
             owner: (meta.uid, meta.gid),
-            modified: meta.modified,
+            modified: Time { seconds: nearest, ..meta.modified },
             attributes,
             names: 1,
             device,
@@ -198,7 +230,7 @@ impl Tree {
         let count = if self.below(3) == 0 { 1 + self.below(8) } else { 0 };
         for number in 0..count {
             let mut add = |name: &str, value: Vec<u8>| attributes.insert(name.into(), value);
-            match self.below(6) {
+            match self.below(7) {
                 0 if may_have_all => add("system.posix_acl_access", acl()),
                 1 if file_type == 0o40_000 => add("system.posix_acl_default", acl()),
                 2 if file_type == 0o100_000 => add("security.capability", CAPABILITY.to_vec()),
@@ -206,7 +238,12 @@ impl Tree {
                     let len = self.below(300);
                     add(&format!("user.{number}{}", "long".repeat(len as usize / 8)), self.bytes(len))
                 }
-                4 => add("security.selinux", b"system_u:object_r:bin_t:s0\0".to_vec()),
+                // Of several, some have no room in a block.
+                4 => {
+                    let len = if number % 3 == 0 { 65_536 } else { self.below(5_000) };
+                    add(&format!("trusted.large.{number}"), vec![(len % 251) as u8; len as usize])
+                }
+                5 => add("security.selinux", b"system_u:object_r:bin_t:s0\0".to_vec()),
                 _ => add(&format!("trusted.{number}"), vec![7; 60]),
             };
         }
@@ -230,7 +267,7 @@ fn xattrs(path: &Path) -> BTreeMap<Vec<u8>, Vec<u8>> {
     let len = rustix::fs::llistxattr(path, &mut names[..]).unwrap();
     let names = names[..len].split(|byte| *byte == 0).filter(|name| !name.is_empty());
     let value = |name: &[u8]| {
-        let mut value = vec![0; 1 << 16];
+        let mut value = vec![0; 1 << 17];
         let len = rustix::fs::lgetxattr(path, OsStr::from_bytes(name), &mut value[..]).unwrap();
         (name.to_vec(), value[..len].to_vec())
     };
@@ -288,11 +325,70 @@ fn paths_below(root: &Path) -> BTreeSet<PathBuf> {
     found
 }
 
+/// Whether this tree is archived too.
+fn is_archived(seed: u64) -> bool {
+    seed.is_multiple_of(3)
+}
+
+/// Fails unless the mounted file system has these entries, and nothing else.
+fn check_mounted(at: &Path, paths: &[(PathBuf, NodeId)], wanted: &[Wanted]) {
+    let listed: BTreeSet<PathBuf> = paths.iter().map(|(path, _)| path.clone()).collect();
+    assert_eq!(paths_below(at), listed);
+    let mut inodes = BTreeMap::new();
+    for (path, node) in paths {
+        let path = at.join(path);
+        let found = fs::symlink_metadata(&path).unwrap();
+        check(&path, &found, &wanted[node.index()]);
+        assert_eq!(*inodes.entry(*node).or_insert(found.ino()), found.ino(), "{}", path.display());
+    }
+}
+
+fn check_disk(disk: &NamedTempFile, at: &Path, paths: &[(PathBuf, NodeId)], wanted: &[Wanted]) {
+    assert!(is_clean(disk.path()));
+    let _mount = Mount::new(disk.path(), at).expect("as the first");
+    check_mounted(at, paths, wanted);
+}
+
+/// The file system of a directory or archive, in a file.
+fn built_from(path: &Path) -> NamedTempFile {
+    let source = Source::open(path, &SourceOptions::default(), &|_| {}).unwrap();
+    let disk = NamedTempFile::new().unwrap();
+    disk.as_file().set_len(source.bytes()).unwrap();
+    let mut buffer = vec![0; 1 << 20];
+    for range in source.data_ranges().unwrap() {
+        for offset in (range.offset..range.end()).step_by(buffer.len()) {
+            let part = &mut buffer[..(range.end() - offset).min(1 << 20) as usize];
+            source.read_at(offset, part).unwrap();
+            disk.as_file().write_all_at(part, offset).unwrap();
+        }
+    }
+    source.verify_unchanged().unwrap();
+    disk
+}
+
+/// The file system of the archive that GNU tar makes of a directory.
+fn built_from_archive_of(directory: &Path) -> NamedTempFile {
+    let archive = NamedTempFile::new().unwrap();
+    let mut tar = Command::new("tar");
+    tar.args(["--format=posix", "--sparse", "--acls", "--xattrs", "--xattrs-include=*", "-cf"]);
+    let output = tar.arg(archive.path()).arg("-C").arg(directory).arg(".").output().unwrap();
+    assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
+    built_from(archive.path())
+}
+
+fn number_in(variable: &str, default: u64) -> u64 {
+    std::env::var(variable).map_or(default, |text| text.parse().expect(variable))
+}
+
 #[test]
 fn random_trees_come_back_through_the_kernel() {
-    let at = tempfile::tempdir().unwrap();
-    for seed in 0..TREES {
-        let Tree { plan, wanted, paths, mut random, .. } = Tree::new(seed);
+    let (at, again) = (tempfile::tempdir().unwrap(), tempfile::tempdir().unwrap());
+    let first_seed = number_in("FIRST_TREE", 0);
+    for seed in first_seed..first_seed + number_in("TREES", TREES) {
+        // Shown when it fails.
+        println!("tree {seed}");
+        let Tree { plan, wanted, paths, mut random, moved_times, .. } = Tree::new(seed);
+        assert_eq!(plan.moved_times(), moved_times);
         let mut options = options();
         options.uuid = [seed as u8; 16];
         options.free_bytes = if seed % 5 == 1 { 200 << 20 } else { 0 };
@@ -308,18 +404,17 @@ fn random_trees_come_back_through_the_kernel() {
         if !is_clean(disk.path()) {
             return;
         }
-        let listed: BTreeSet<PathBuf> = paths.iter().map(|(path, _)| path.clone()).collect();
         let read = read_back(disk.as_file());
-        assert!(read.keys().eq(&listed), "seed {seed}");
-        paths.iter().for_each(|(path, node)| assert_eq!(read[path].number(), node.inode(), "seed {seed}"));
+        assert!(read.keys().eq(paths.iter().map(|(path, _)| path).collect::<BTreeSet<_>>()));
+        paths.iter().for_each(|(path, node)| assert_eq!(read[path].number(), node.inode()));
         let Some(_mount) = Mount::new(disk.path(), at.path()) else { continue };
-        assert_eq!(paths_below(at.path()), listed, "seed {seed}");
-        let mut inodes = BTreeMap::new();
-        for (path, node) in &paths {
-            let path = at.path().join(path);
-            let found = fs::symlink_metadata(&path).unwrap();
-            check(&path, &found, &wanted[node.index()]);
-            assert_eq!(*inodes.entry(*node).or_insert(found.ino()), found.ino(), "seed {seed}");
+        check_mounted(at.path(), &paths, &wanted);
+        let built = built_from(at.path());
+        check_disk(&built, again.path(), &paths, &wanted);
+        if is_archived(seed) {
+            let archived = built_from_archive_of(at.path());
+            check_disk(&archived, again.path(), &paths, &wanted);
+            assert!(fs::read(archived.path()).unwrap() == fs::read(built.path()).unwrap());
         }
     }
 }

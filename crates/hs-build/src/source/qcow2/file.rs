@@ -13,7 +13,7 @@ use super::header::{Compression, Entry, HEADER_AREA_BYTES, Header, PartState};
 const KEPT_TABLES: std::num::NonZeroUsize = std::num::NonZeroUsize::new(8).unwrap();
 
 /// Bytes at places: a file, or memory in tests.
-pub(super) trait Bytes {
+pub(in crate::source) trait Bytes {
     fn len(&self) -> u64;
     fn read_exact_at(&self, buf: &mut [u8], offset: u64) -> std::io::Result<()>;
 }
@@ -204,7 +204,7 @@ fn read<B: Bytes>(from: &B, offset: u64, buf: &mut [u8]) -> Result<(), Qcow2Faul
 }
 
 /// Adds a range behind all others, joined to the last one where they touch.
-pub(super) fn push(ranges: &mut Vec<ByteRange>, offset: u64, len: u64) {
+pub(in crate::source) fn push(ranges: &mut Vec<ByteRange>, offset: u64, len: u64) {
     match ranges.last_mut() {
         Some(last) if last.end() == offset => last.len += len,
         _ => ranges.push(ByteRange::new(offset, len)),

@@ -1,7 +1,7 @@
 //! A qcow2 file, with its backing files, read as the disk that it holds.
 
 mod fault;
-mod file;
+pub(super) mod file;
 mod header;
 
 use std::fs::File;
