@@ -122,12 +122,13 @@ pub(crate) fn distribute(attributes: &Attributes) -> Result<(AttributeSet, Attri
     let mut attributes = attributes.collect::<Result<Vec<_>, _>>()?;
     attributes.sort_unstable();
     let mut inode_room = INODE_ROOM;
-    let (in_inode, mut in_block): (AttributeSet, AttributeSet) = attributes.into_iter().partition(|attribute| {
-        let bytes = attribute.stored_bytes();
-        let fits = bytes <= inode_room;
-        inode_room -= if fits { bytes } else { 0 };
-        fits
-    });
+    let (in_inode, mut in_block): (AttributeSet, AttributeSet) =
+        attributes.into_iter().partition(|attribute| {
+            let bytes = attribute.stored_bytes();
+            let fits = bytes <= inode_room;
+            inode_room -= if fits { bytes } else { 0 };
+            fits
+        });
     while in_block.iter().map(Attribute::stored_bytes).sum::<usize>() > BLOCK_ROOM {
         let largest = in_block.iter_mut().max_by_key(|attribute| attribute.value_bytes());
         let largest = largest.filter(|attribute| attribute.value_bytes() > 0).ok_or(Refusal::Attributes)?;

@@ -97,13 +97,7 @@ pub(crate) fn write(node: &Node, placed: &Placed<'_>, seed: u32, bytes: &mut [u8
 
 /// Writes the inode of an attribute's value. The checksum of the value lies in the time of access, and how
 /// often it is referred to in the version (`ext4_xattr_inode_set_hash`, `ext4_xattr_inode_set_ref`).
-pub(crate) fn write_value(
-    value: &Value,
-    number: u32,
-    map: [u8; MAP_BYTES],
-    seed: u32,
-    bytes: &mut [u8],
-) {
+pub(crate) fn write_value(value: &Value, number: u32, map: [u8; MAP_BYTES], seed: u32, bytes: &mut [u8]) {
     let mut put = |value: u64, fields: &[(usize, usize)]| put(bytes, value, fields);
     put((REGULAR | 0o600).into(), &[(0x0, 2)]);
     put(value.bytes.len() as u64, &[(0x4, 4)]);

@@ -1,11 +1,9 @@
 //! The record of one start.
 
-use std::collections::HashSet;
-
 use hs_units::{BLOCK_BYTES, BlockRange, Digest, Lba, Nanos};
 
 use crate::error::{FileFault, Limit, ReadFault, TraceError};
-use crate::{BlockSet, FileMap, ProfileHead, limits};
+use crate::{BlockSet, ProfileHead, limits};
 
 /// Kernel read-ahead on the device that was recorded.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
@@ -118,16 +116,6 @@ impl Profile {
     #[must_use]
     pub fn first_access(&self) -> Vec<Lba> {
         self.first_access_runs().into_iter().flat_map(BlockRange::blocks).collect()
-    }
-
-    /// The paths of the files that were read, in the order of first access.
-    #[must_use]
-    pub fn files_by_first_access(&self) -> Vec<&str> {
-        let map = FileMap::new(&self.files);
-        let mut seen = HashSet::new();
-        let pieces = self.first_access_runs().into_iter().flat_map(|run| map.split(run));
-        let paths = pieces.filter_map(|piece| Some(piece.page_of?.0.path.as_str()));
-        paths.filter(|path| seen.insert(*path)).collect()
     }
 
     /// The distinct blocks as a set.

@@ -19,7 +19,8 @@ pub(crate) struct Build {
     ///
     /// DIR: a directory, which becomes an ext4 file system.
     ///
-    /// DISK: a raw disk image or a block device, whatever is on it, or a qcow2 file with its backing files.
+    /// DISK: a raw disk image or a block device, whatever is on it; a qcow2 file with its backing files; or a
+    /// VMDK, VDI, VHD or VHDX file.
     ///
     /// FILE: a tar archive, plain or packed with gzip, zstd or xz. It becomes what the directory would that
     /// it is unpacked to, as root; nothing is unpacked to the machine, and root is not needed. A dash reads

@@ -68,15 +68,7 @@ pub(crate) fn run(args: &Build, quiet: bool) -> anyhow::Result<()> {
     };
     let name = files.as_ref().map_or(name, |files| SourceName::Path(files.path().to_owned()));
     let bar = Bar::new(quiet);
-    let first = match std::env::var_os("HS_EXPERIMENT_FIRST") {
-        Some(path) => {
-            let profiles = read_profiles(&[path.into()])?;
-            profiles[0].files_by_first_access().into_iter().map(str::to_owned).collect()
-        }
-        None => Vec::new(),
-    };
     let options = SourceOptions {
-        first,
         free_bytes: args.free.0,
         output: Some(args.output.clone()),
         raw: args.raw,

@@ -144,9 +144,7 @@ fn what_to_do(path: &impl std::fmt::Display, kind: FileKind) -> String {
              disk of it"
         ),
         FileKind::Profile => ": give the disk or the directory, and this with --profile".to_owned(),
-        FileKind::Qcow2 | FileKind::VirtualDisk => {
-            ": `headstart build` takes the disk out of it".to_owned()
-        }
+        FileKind::Qcow2 | FileKind::VirtualDisk => ": `headstart build` takes the disk out of it".to_owned(),
         FileKind::Cloop => ": `headstart import` takes the disk out of it".to_owned(),
         FileKind::Compressed(_) => ": unpack it, and give the disk in it".to_owned(),
         // One that `build` cannot take has a damaged header.

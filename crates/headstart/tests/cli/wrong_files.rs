@@ -48,6 +48,9 @@ fn what_is_no_disk_becomes_no_image() {
                 "build" if called == "a qcow2 file" => {
                     run([command, &file, "-o", &out]).fails(1, &[&file, "its qcow2 header is damaged"]);
                 }
+                "build" if called == "a virtual disk" => {
+                    run([command, &file, "-o", &out]).fails(1, &[&file, "it may be cut short"]);
+                }
                 _ => run([command, &file, "-o", &out]).fails(1, &[&file, called, "not a raw disk"]),
             }
             assert!(!scene.path("out.hsi").exists(), "{command} {file}");

@@ -91,9 +91,6 @@ pub struct SourceOptions {
     /// File system UUID. Without one it is derived from the tree's names, attributes and data, so that equal
     /// trees have equal UUIDs and different trees different ones.
     pub uuid: Option<[u8; 16]>,
-    /// Absolute paths of files whose data comes before that of all others, in this order. A tree need not have
-    /// them all.
-    pub first: Vec<String>,
     /// The image that will be written; a source directory that contains it is refused.
     pub output: Option<PathBuf>,
     /// Take a file as a raw disk whatever it contains.
@@ -119,7 +116,6 @@ impl Default for SourceOptions {
             free_bytes: 0,
             volume_label: None,
             uuid: None,
-            first: Vec::new(),
             output: None,
             raw: false,
             follow_backing: false,

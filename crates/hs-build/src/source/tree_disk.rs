@@ -13,7 +13,6 @@
 //! [`entries`]: super::entries
 //! [`tree`]: super::tree
 
-use std::collections::{BTreeMap, HashMap};
 use std::ffi::OsStr;
 use std::os::unix::ffi::OsStrExt;
 use std::path::{Path, PathBuf};
@@ -95,8 +94,7 @@ impl TreeDisk {
             chunk_blocks: CHUNK_BLOCKS,
         };
         layout.label[..label.len()].copy_from_slice(label.as_bytes());
-        let first = nodes_of(&tree.plan, &options.first);
-        let layout = tree.plan.lay_out(&first, &layout).map_err(|error| SourceError::Unsupported {
+        let layout = tree.plan.lay_out(&[], &layout).map_err(|error| SourceError::Unsupported {
             path: root.join(OsStr::from_bytes(error.path())),
             reason: error.to_string(),
         })?;
@@ -165,18 +163,6 @@ impl TreeDisk {
     pub(super) fn verify_unchanged(&self) -> Result<(), SourceError> {
         self.files.lock().verify_unchanged(self.layout.plan())
     }
-}
-
-/// The nodes that a tree has at these paths, in their order.
-fn nodes_of(plan: &Plan, paths: &[String]) -> Vec<NodeId> {
-    let place = |(place, path): (usize, &String)| (path.trim_start_matches('/').as_bytes().to_vec(), place);
-    let places: HashMap<Vec<u8>, usize> = paths.iter().enumerate().map(place).collect();
-    if places.is_empty() {
-        return Vec::new();
-    }
-    let nodes = (0..plan.nodes()).map(|index| plan.node(index));
-    let found = nodes.filter_map(|node| Some((*places.get(&plan.path(node))?, node)));
-    found.collect::<BTreeMap<_, _>>().into_values().collect()
 }
 
 /// Refuses options that no file system can have, before a tree is read.

@@ -173,12 +173,15 @@ fn what_ext4_cannot_hold_is_refused() {
     let device = Kind::BlockDevice { major: 4096, minor: 0 };
     assert_eq!(add(b"a", device, &META), Some(Refusal::DeviceNumber));
     for (name, value, refusal) in [
-        ("user.large", vec![0; 4096], Refusal::Attributes),
+        ("user.large", vec![0; 65_537], Refusal::AttributeValue),
         ("system.posix_acl_access", vec![1; 20], Refusal::AccessList),
     ] {
         let attributes = [(name.into(), value)];
         assert_eq!(add(b"a", EMPTY, &Meta { attributes: &attributes, ..META }), Some(refusal));
     }
+    let named = |number: u32| (format!("user.{number:0240}").into_bytes(), vec![0; 65_536]);
+    let names: Vec<_> = (0..16).map(named).collect();
+    assert_eq!(add(b"a", EMPTY, &Meta { attributes: &names, ..META }), Some(Refusal::Attributes));
     assert_eq!(add(b"a", EMPTY, &META), None, "nothing of the others is left");
     assert_eq!(add(b"a", EMPTY, &META), None);
     let twice = plan.lay_out(&[], &options()).unwrap_err();

@@ -18,7 +18,7 @@ use tempfile::NamedTempFile;
 
 use crate::written::{Mount, bytes_at, is_clean, options, read_back, write};
 
-const TREES: u64 = 32;
+const TREES: u64 = 24;
 /// The longest path of a directory, so that calls take what is in it.
 const MOST_FOLDER_BYTES: usize = 3500;
 /// `cap_net_raw=ep` (`linux/capability.h`, revision 2).

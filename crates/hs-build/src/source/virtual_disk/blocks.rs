@@ -14,7 +14,7 @@ const BLOCK_BYTES: std::ops::RangeInclusive<u64> = 4096..=256 << 20;
 /// The largest compressed block: it is unpacked as a whole.
 const MOST_PACKED_BYTES: u64 = 16 << 20;
 /// In front of a compressed block: its place on the disk (8 bytes), and its size (4).
-const MARKER_BYTES: u64 = 12;
+const MARKER_BYTES: usize = 12;
 
 /// Where the blocks of a disk lie.
 #[derive(Debug)]
@@ -28,11 +28,7 @@ pub(super) struct Blocks {
 
 impl Blocks {
     /// A disk that is zeros.
-    pub(super) fn new(
-        disk_bytes: u64,
-        block_bytes: u64,
-        is_packed: bool,
-    ) -> Result<Self, VirtualDiskFault> {
+    pub(super) fn new(disk_bytes: u64, block_bytes: u64, is_packed: bool) -> Result<Self, VirtualDiskFault> {
         let is_size = block_bytes.is_power_of_two() && BLOCK_BYTES.contains(&block_bytes);
         if !is_size || (is_packed && block_bytes > MOST_PACKED_BYTES) {
             return Err(VirtualDiskFault::Damaged("size of parts"));
@@ -139,7 +135,7 @@ impl<B: Bytes> BlockDisk<B> {
     fn unpack(&mut self, offset: u64) -> Result<&[u8], VirtualDiskFault> {
         if self.unpacked.as_ref().is_none_or(|(known, _)| *known != offset) {
             self.unpacked = None;
-            let mut marker = [0; MARKER_BYTES as usize];
+            let mut marker = [0; MARKER_BYTES];
             read(&self.from, offset, &mut marker)?;
             let bytes = u64::from(u32::from_le_bytes([marker[8], marker[9], marker[10], marker[11]]));
             // What does not compress grows by a little.
@@ -148,7 +144,7 @@ impl<B: Bytes> BlockDisk<B> {
             }
             let mut stored = vec![0; to_usize(bytes)];
             // The marker lies in the file, so this does not overflow.
-            read(&self.from, offset + MARKER_BYTES, &mut stored)?;
+            read(&self.from, offset + MARKER_BYTES as u64, &mut stored)?;
             let mut block = Vec::with_capacity(to_usize(self.blocks.block_bytes));
             let decoder = flate2::bufread::ZlibDecoder::new(&stored[..]);
             let unpacked = decoder.take(self.blocks.block_bytes).read_to_end(&mut block);

@@ -122,6 +122,8 @@ fn check_descriptor<B: Bytes>(from: &B, (sector, sectors): (u64, u64)) -> Result
     match value("createtype") {
         Some("monolithicsparse" | "streamoptimized") => Ok(()),
         None => Err(IS_PART),
-        _ => Err(VirtualDiskFault::Unread("is VMDK of another kind than monolithicSparse and streamOptimized")),
+        _ => {
+            Err(VirtualDiskFault::Unread("is VMDK of another kind than monolithicSparse and streamOptimized"))
+        }
     }
 }
