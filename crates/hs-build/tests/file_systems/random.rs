@@ -386,7 +386,7 @@ fn random_trees_come_back_through_the_kernel() {
     let first_seed = number_in("FIRST_TREE", 0);
     for seed in first_seed..first_seed + number_in("TREES", TREES) {
         // Shown when it fails.
-        println!("tree {seed}");
+        eprintln!("tree {seed}");
         let Tree { plan, wanted, paths, mut random, moved_times, .. } = Tree::new(seed);
         assert_eq!(plan.moved_times(), moved_times);
         let mut options = options();
