@@ -41,8 +41,8 @@ fn raw(folder: &Path, bytes: usize) {
     fs::write(folder.join("raw"), disk).unwrap();
 }
 
-/// The disk as this program reads it, in odd pieces, must be that of qemu-img; what lies outside of its ranges
-/// must be zeros.
+/// The disk as this program reads it, in odd pieces, must be that of qemu-img; what lies outside of its
+/// ranges must be zeros.
 fn assert_same(folder: &Path, format: &str, name: &str) -> Source {
     let source = open(&folder.join(name)).unwrap_or_else(|error| panic!("{error}"));
     assert_eq!(source.kind(), SourceKind::VirtualDisk, "{name}");
@@ -129,8 +129,8 @@ fn large_disks_with_little_in_them_cost_little() {
     }
 }
 
-/// A streamOptimized file as programs write it that do not know where the tables will be: the header that says
-/// so comes at the end.
+/// A streamOptimized file as programs write it that do not know where the tables will be: the header that
+/// says so comes at the end.
 fn footed(folder: &Path, from: &str, to: &str) {
     let mut file = fs::read(folder.join(from)).unwrap();
     let header = file[..512].to_vec();

@@ -1,5 +1,5 @@
-//! Random trees of every kind of entry come back through the kernel as they were planned; what is mounted then
-//! is built from again, as a directory and as an archive of GNU tar.
+//! Random trees of every kind of entry come back through the kernel as they were planned; what is mounted
+//! then is built from again, as a directory and as an archive of GNU tar.
 //!
 //! `TREES=500` tries so many, `FIRST_TREE=77` begins with another: the number of a tree is its seed.
 
