@@ -159,8 +159,8 @@ impl Snapshotter {
         }
     }
 
-    /// What the layer becomes. An image that a label names is mounted meanwhile: its registry is asked for both
-    /// at once.
+    /// What the layer becomes. An image that a label names is mounted meanwhile: its registry is asked for
+    /// both at once.
     fn content_of(&self, labels: &Labels, reference: &str, call: &Call) -> anyhow::Result<Option<Content>> {
         let find = || self.finder.content_of(labels, reference, call);
         let Some(image) = self.finder.named(labels) else { return find() };

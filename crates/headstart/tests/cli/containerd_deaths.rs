@@ -15,7 +15,7 @@ use crate::containerd::{Containers, OK, add, with_registry};
 use crate::filling::manager_hears;
 use crate::scene::{PATIENCE, Scene, tool, wait_until};
 
-/// Bytes of the container's data; its group may have half of that in memory, so most reads come from the disk.
+/// Bytes of the container's data. Its group may have half of that in memory: most reads come from the disk.
 const DATA_BYTES: usize = 24 << 20;
 const MEMORY: &str = "12582912";
 /// Reads all files, again and again, and prints one sum of them each time; says when a read fails.

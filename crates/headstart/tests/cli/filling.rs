@@ -400,8 +400,8 @@ pub(crate) fn manager_hears(manager: &UnixDatagram) -> (String, Option<OwnedFd>)
     (String::from_utf8_lossy(&text[..got.bytes]).into_owned(), descriptor)
 }
 
-/// The program, started with what a service manager has kept. What systemd does: the descriptors from 3 on, and
-/// their names.
+/// The program, started with what a service manager has kept. What systemd does: the descriptors from 3 on,
+/// and their names.
 pub(crate) fn with_kept<S: AsRef<std::ffi::OsStr>>(kept: &[(String, OwnedFd)], arguments: &[S]) -> Kept {
     let names: Vec<&str> = kept.iter().map(|(name, _)| name.as_str()).collect();
     // Copies for the started program, with numbers above those that they will have there.

@@ -23,8 +23,8 @@ pub const LAYERS_ANNOTATION: &str = "io.headstart.layers";
 pub const PLATFORM_ANNOTATION: &str = "io.headstart.platform";
 /// Of the same: what else the conversion depends on. Equal ones need not be made again.
 pub const RECIPE_ANNOTATION: &str = "io.headstart.recipe";
-/// Of the layers of a container's image: the image that was made of it, `HOST/NAME@sha256:…`. containerd hands
-/// annotations that begin so to its snapshotter.
+/// Of the layers of a container's image: the image that was made of it, `HOST/NAME@sha256:…`. containerd
+/// hands annotations that begin so to its snapshotter.
 pub const CONTAINERD_ANNOTATION: &str = "containerd.io/snapshot/headstart.image";
 /// Of a profile: the command that was recorded.
 pub const COMMAND_ANNOTATION: &str = "io.headstart.command";
