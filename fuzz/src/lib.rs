@@ -25,6 +25,7 @@ pub mod regions;
 pub mod report_json;
 pub mod report_table;
 pub mod saved_guest;
+pub mod snapshot_filter;
 pub mod superblock;
 pub mod upload;
 pub mod virtual_disk;
@@ -57,6 +58,7 @@ pub const TARGETS: &[(&str, Target)] = &[
     ("report_json", report_json::run),
     ("report_table", report_table::run),
     ("saved_guest", saved_guest::run),
+    ("snapshot_filter", snapshot_filter::run),
     ("superblock", superblock::run),
     ("upload", upload::run),
     ("virtual_disk", virtual_disk::run),

@@ -3,16 +3,13 @@
 
 use anyhow::Context;
 use hs_remote::http::HttpClient;
-use hs_remote::registry::{Copying, Descriptor, RegistryAddress, copy};
+use hs_remote::registry::{CONTAINERD_ANNOTATION, Copying, Descriptor, RegistryAddress, copy};
 use hs_start::container::ContainerImage;
 use hs_start::remote::keyring;
 use serde::Deserialize;
 use serde_json::{Value, json};
 
 use crate::PATIENT;
-
-/// The annotation of a layer.
-pub const ANNOTATION: &str = "containerd.io/snapshot/headstart.image";
 
 /// Sends the copy to `to`, where the blobs are named anew or sent too. Gives the copy's address.
 ///
@@ -43,9 +40,9 @@ fn annotated(manifest: &[u8], reference: &str) -> anyhow::Result<(Vec<u8>, Vec<D
         blobs.push(Descriptor::deserialize(&*layer).context("a layer of it")?);
         match layer.get_mut("annotations").and_then(Value::as_object_mut) {
             Some(annotations) => {
-                annotations.insert(ANNOTATION.to_owned(), reference.into());
+                annotations.insert(CONTAINERD_ANNOTATION.to_owned(), reference.into());
             }
-            None => layer["annotations"] = json!({ ANNOTATION: reference }),
+            None => layer["annotations"] = json!({ CONTAINERD_ANNOTATION: reference }),
         }
     }
     Ok((serde_json::to_vec(&manifest).context("write the manifest")?, blobs))
@@ -70,8 +67,8 @@ mod tests {
         assert_eq!(blobs.len(), 3);
         let mut copy: Value = serde_json::from_slice(&copy).unwrap();
         for layer in copy["layers"].as_array_mut().unwrap() {
-            assert_eq!(layer["annotations"][ANNOTATION], "h/r@sha256:00");
-            layer["annotations"].as_object_mut().unwrap().remove(ANNOTATION);
+            assert_eq!(layer["annotations"][CONTAINERD_ANNOTATION], "h/r@sha256:00");
+            layer["annotations"].as_object_mut().unwrap().remove(CONTAINERD_ANNOTATION);
         }
         copy["layers"][0].as_object_mut().unwrap().remove("annotations");
         assert_eq!(copy, serde_json::from_str::<Value>(&text).unwrap());

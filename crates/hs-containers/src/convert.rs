@@ -12,8 +12,9 @@ use hs_image::Progress;
 use hs_output::show::Bar;
 use hs_remote::http::HttpClient;
 use hs_remote::registry::{
-    Artifact, Attachment, CHAIN_ANNOTATION, CREATED_ANNOTATION, Descriptor, IMAGE_TYPE, NAME_ANNOTATION,
-    PLATFORM_ANNOTATION, RECIPE_ANNOTATION, RegistryAddress, SOURCE_ANNOTATION, attach, remove,
+    Artifact, Attachment, CHAIN_ANNOTATION, CREATED_ANNOTATION, Descriptor, IMAGE_TYPE, LAYERS_ANNOTATION,
+    NAME_ANNOTATION, PLATFORM_ANNOTATION, RECIPE_ANNOTATION, RegistryAddress, SOURCE_ANNOTATION, attach,
+    remove,
 };
 use hs_remote::{Pushed, Pushing};
 use hs_start::container::ContainerImage;
@@ -217,6 +218,7 @@ fn send(
         (NAME_ANNOTATION, Some(name.to_owned())),
         (SOURCE_ANNOTATION, Some(image.image.digest.clone())),
         (CHAIN_ANNOTATION, image.image.chain_id()),
+        (LAYERS_ANNOTATION, Some(image.image.diff_ids.join(" "))),
         (PLATFORM_ANNOTATION, Some(image.image.platform.to_string())),
         (RECIPE_ANNOTATION, Some(recipe)),
         (CREATED_ANNOTATION, Some(Date::at(SystemTime::now()).to_string())),

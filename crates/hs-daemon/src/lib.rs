@@ -30,6 +30,8 @@ pub struct ServerOptions {
     pub metrics: Option<String>,
     /// The socket to the supervisor, for the server that it starts.
     pub supervisor_fd: Option<i32>,
+    /// The socket to another process that keeps what the supervisor keeps.
+    pub keeper_fd: Option<i32>,
 }
 
 impl ServerOptions {

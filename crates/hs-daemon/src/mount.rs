@@ -118,7 +118,9 @@ pub fn run(args: &Mount, arguments: &[OsString], quiet: bool) -> anyhow::Result<
             Err(error) => log::error!("{} stays as it is: {error}", args.dir.display()),
         };
         let ready_fd = args.ready_fd;
-        let plan = Plan { arguments, subcommand: "mount", ready_fd, clear: &clear, reloads: false };
+        let keeper_fd = args.serving.keeper_fd;
+        let plan =
+            Plan { arguments, subcommand: "mount", ready_fd, clear: &clear, reloads: false, keeper_fd };
         return supervisor::supervise(&plan);
     }
     let signals = Ends::block()?;

@@ -149,7 +149,8 @@ impl Tls {
 pub fn run(args: &Serve, arguments: &[OsString], quiet: bool) -> anyhow::Result<i32> {
     if args.serving.starts_supervisor() {
         let reloads = hangup_reloads();
-        let plan = Plan { arguments, subcommand: "serve", ready_fd: None, clear: &|| {}, reloads };
+        let plan =
+            Plan { arguments, subcommand: "serve", ready_fd: None, clear: &|| {}, reloads, keeper_fd: None };
         return supervisor::supervise(&plan);
     }
     args.check()?;

@@ -142,7 +142,12 @@ pub fn run(arguments: &[OsString]) -> anyhow::Result<i32> {
         ui: None,
         json: true,
         ready_fd: flags.ready_fd,
-        serving: ServerOptions { unsupervised: false, metrics: None, supervisor_fd: flags.supervisor_fd },
+        serving: ServerOptions {
+            unsupervised: false,
+            metrics: None,
+            supervisor_fd: flags.supervisor_fd,
+            keeper_fd: None,
+        },
     };
     mount::run(&mount, arguments, false)
 }

@@ -62,6 +62,15 @@ pub(super) fn send(
     message: &Message,
     descriptors: &[BorrowedFd<'_>],
 ) -> anyhow::Result<()> {
+    send_with(socket, message, descriptors, SendFlags::empty())
+}
+
+fn send_with(
+    socket: &OwnedFd,
+    message: &Message,
+    descriptors: &[BorrowedFd<'_>],
+    flags: SendFlags,
+) -> anyhow::Result<()> {
     if descriptors.len() > MOST_DESCRIPTORS {
         bail!(
             "{} descriptors are more than can be handed over, which is {MOST_DESCRIPTORS}",
@@ -74,7 +83,8 @@ pub(super) fn send(
     if !descriptors.is_empty() {
         ancillary.push(SendAncillaryMessage::ScmRights(descriptors));
     }
-    sendmsg(socket, &[IoSlice::new(&text)], &mut ancillary, SendFlags::NOSIGNAL).context("send a message")?;
+    let flags = flags | SendFlags::NOSIGNAL;
+    sendmsg(socket, &[IoSlice::new(&text)], &mut ancillary, flags).context("send a message")?;
     Ok(())
 }
 
@@ -226,6 +236,16 @@ impl Supervisor {
         let Some(socket) = &self.socket else { return Ok(()) };
         let message = Message::Keep { name: name.to_owned(), about: serde_json::to_value(about)? };
         send(socket, &message, &descriptors.collect::<Vec<_>>()).context("tell the supervisor")
+    }
+
+    /// The same for one that may be gone, or may not listen: what is served does not depend on it.
+    pub(super) fn keep_if_it_can(&self, name: &str, about: &Value, descriptors: &[OwnedFd]) {
+        let Some(socket) = &self.socket else { return };
+        let message = Message::Keep { name: name.to_owned(), about: about.clone() };
+        let descriptors: Vec<BorrowedFd<'_>> = descriptors.iter().map(AsFd::as_fd).collect();
+        if let Err(error) = send_with(socket, &message, &descriptors, SendFlags::DONTWAIT) {
+            log::info!("no other process keeps '{name}': {error:#}");
+        }
     }
 
     /// Tells it that everything is served, and what a parent that waits for that prints.

@@ -1,7 +1,7 @@
 //! Life as a service: what a server tells the system, how careful it is with itself, and how it ends.
 //!
 //! - [`supervisor`], [`handover`], [`backoff`]: another process keeps descriptors and restarts a server that
-//!   dies.
+//!   dies; [`keeper`]: a third one keeps them too, and restarts a supervisor that dies with its server.
 //! - [`background`], [`own_arguments`]: this program, started again.
 //! - [`run_folder`], [`status`], [`queue_status`], [`metrics`], [`notify`]: what a server tells others.
 //! - [`careful`], [`confinement`], [`memory`]: what a server may do and use.
@@ -14,6 +14,7 @@ pub mod careful;
 pub mod confinement;
 pub mod ending;
 pub mod handover;
+pub mod keeper;
 pub mod memory;
 pub mod metrics;
 pub mod notify;

@@ -7,6 +7,10 @@ use std::os::fd::{BorrowedFd, FromRawFd, OwnedFd};
 use std::os::linux::net::SocketAddrExt;
 use std::os::unix::ffi::OsStrExt;
 use std::os::unix::net::{SocketAddr, UnixDatagram};
+use std::time::Duration;
+
+/// How long a manager that is to keep something may be too busy to hear it.
+const KEEP_PATIENCE: Duration = Duration::from_secs(1);
 
 /// The service manager, if there is one that listens.
 pub struct Manager(Option<(SocketAddr, UnixDatagram)>);
@@ -24,6 +28,11 @@ impl Manager {
         Self(None)
     }
 
+    /// Whether there is one.
+    pub const fn is_there(&self) -> bool {
+        self.0.is_some()
+    }
+
     /// The server works. `status` is one line for a person.
     pub fn ready(&self, status: &str) {
         self.send(&format!("READY=1\nSTATUS={}", one_line(status)));
@@ -39,14 +48,18 @@ impl Manager {
     pub fn keep(&self, name: &str, descriptor: BorrowedFd<'_>) {
         let Some((address, _)) = &self.0 else { return };
         let message = format!("FDSTORE=1\nFDPOLL=0\nFDNAME={name}");
-        if let Err(error) = send_with(address, message.as_bytes(), descriptor) {
+        if let Err(error) = send_with(address, message.as_bytes(), Some(descriptor)) {
             log::warn!("the service manager does not keep '{name}': {error}");
         }
     }
 
     /// The manager need not keep what it has under this name.
     pub fn forget(&self, name: &str) {
-        self.send(&format!("FDSTOREREMOVE=1\nFDNAME={name}"));
+        let Some((address, _)) = &self.0 else { return };
+        let message = format!("FDSTOREREMOVE=1\nFDNAME={name}");
+        if let Err(error) = send_with(address, message.as_bytes(), None) {
+            log::warn!("the service manager goes on keeping '{name}': {error}");
+        }
     }
 
     fn send(&self, message: &str) {
@@ -64,14 +77,16 @@ fn open() -> Result<UnixDatagram> {
     Ok(socket)
 }
 
-fn send_with(address: &SocketAddr, message: &[u8], descriptor: BorrowedFd<'_>) -> Result<()> {
+/// What must not be lost, several in a row: a manager that is busy is waited for a moment.
+fn send_with(address: &SocketAddr, message: &[u8], descriptor: Option<BorrowedFd<'_>>) -> Result<()> {
     use rustix::net::{SendAncillaryBuffer, SendAncillaryMessage, SendFlags, sendmsg};
-    let socket = open()?;
+    let socket = UnixDatagram::unbound()?;
+    socket.set_write_timeout(Some(KEEP_PATIENCE))?;
     socket.connect_addr(address)?;
     let mut space = [MaybeUninit::uninit(); rustix::cmsg_space!(ScmRights(1))];
     let mut control = SendAncillaryBuffer::new(&mut space);
-    let descriptors = [descriptor];
-    if !control.push(SendAncillaryMessage::ScmRights(&descriptors)) {
+    let descriptors: Vec<BorrowedFd<'_>> = descriptor.into_iter().collect();
+    if !descriptors.is_empty() && !control.push(SendAncillaryMessage::ScmRights(&descriptors)) {
         return Err(std::io::ErrorKind::OutOfMemory.into());
     }
     sendmsg(&socket, &[IoSlice::new(message)], &mut control, SendFlags::empty())?;
@@ -81,25 +96,36 @@ fn send_with(address: &SocketAddr, message: &[u8], descriptor: BorrowedFd<'_>) -
 /// The first descriptor that a manager hands on: sd_listen_fds(3).
 const FIRST_HANDED_ON: i32 = 3;
 
-/// Takes the descriptors that the manager has kept for this process under these names, if it has all of them.
-/// Only once, before this process opens anything by number.
-pub fn kept<const N: usize>(names: [&str; N]) -> Option<[OwnedFd; N]> {
+/// Takes the descriptors that the manager has kept for this process, with their names. Only once, before this
+/// process opens anything by number.
+pub fn kept() -> Vec<(String, OwnedFd)> {
+    kept_names().unwrap_or_default().into_iter().zip(FIRST_HANDED_ON..).map(take).collect()
+}
+
+/// The names of what the manager has kept for this process.
+fn kept_names() -> Option<Vec<String>> {
     let variable = |name: &str| std::env::var(name).ok();
     if variable("LISTEN_PID")?.parse() != Ok(std::process::id()) {
         return None;
     }
     let count: usize = variable("LISTEN_FDS")?.parse().ok()?;
-    let have = variable("LISTEN_FDNAMES")?;
-    let have: Vec<&str> = have.split(':').take(count).collect();
-    let place = |name: &str| have.iter().position(|here| *here == name);
-    let places: Vec<usize> = names.iter().map_while(|name| place(name)).collect();
-    let places: [usize; N] = places.try_into().ok()?;
-    Some(places.map(|place| {
-        // SAFETY: the manager has opened them for this process, and this is called once.
-        let descriptor = unsafe { OwnedFd::from_raw_fd(FIRST_HANDED_ON + place as i32) };
-        let _ = rustix::io::fcntl_setfd(&descriptor, rustix::io::FdFlags::CLOEXEC);
-        descriptor
-    }))
+    Some(variable("LISTEN_FDNAMES")?.split(':').take(count).map(str::to_owned).collect())
+}
+
+fn take((name, number): (String, i32)) -> (String, OwnedFd) {
+    // SAFETY: the manager has opened it for this process, and each is taken once.
+    let descriptor = unsafe { OwnedFd::from_raw_fd(number) };
+    let _ = rustix::io::fcntl_setfd(&descriptor, rustix::io::FdFlags::CLOEXEC);
+    (name, descriptor)
+}
+
+/// Of what was kept, these, if all of them are there.
+pub fn all_of<const N: usize>(kept: Vec<(String, OwnedFd)>, names: [&str; N]) -> Option<[OwnedFd; N]> {
+    let mut kept: Vec<(String, Option<OwnedFd>)> =
+        kept.into_iter().map(|(name, descriptor)| (name, Some(descriptor))).collect();
+    let found = names.map(|name| kept.iter_mut().find(|(here, _)| here == name)?.1.take());
+    let found: Option<Vec<OwnedFd>> = found.into_iter().collect();
+    found?.try_into().ok()
 }
 
 /// A path, or a name in the abstract namespace after `@`; anything else (vsock) is not for us.

@@ -17,9 +17,9 @@ use rustix::net::{AddressFamily, RecvFlags, SocketFlags, SocketType, socketpair}
 use rustix::process::{Pid, PidfdFlags, Signal, pidfd_open, pidfd_send_signal};
 
 use crate::background::{LogFile, Parent, again, inherit};
-use crate::backoff::Backoff;
+use crate::backoff::{Backoff, Death};
 use crate::careful;
-use crate::handover::{HandedOver, Message, receive, send};
+use crate::handover::{self, HandedOver, Message, receive, send};
 use crate::notify::Manager;
 use crate::run_folder::RunFolder;
 use crate::signals::Ends;
@@ -48,6 +48,8 @@ pub struct Plan<'a> {
     pub clear: &'a dyn Fn(),
     /// Whether SIGHUP is for the server, which reads files again; else it ends it.
     pub reloads: bool,
+    /// The socket to another process that keeps everything as well, see [`crate::keeper`].
+    pub keeper_fd: Option<i32>,
 }
 
 /// Runs servers until one ends by itself, and gives its exit code.
@@ -55,11 +57,13 @@ pub struct Plan<'a> {
 /// # Errors
 /// When none can be started, or one after the other dies.
 pub fn supervise(plan: &Plan<'_>) -> anyhow::Result<i32> {
+    let (keeper, kept) = handover::Supervisor::at(plan.keeper_fd)?;
     let parent = plan.ready_fd.map(Parent::at).transpose()?;
     // A background server has told its parent; the manager of that one was not this one's.
     let manager = if plan.ready_fd.is_none() { Manager::of_this_process() } else { Manager::none() };
     let mut supervisor = Supervisor::new(Ends::block().context("wait for signals")?, parent, manager);
     supervisor.reloads = plan.reloads;
+    (supervisor.restarts, supervisor.kept, supervisor.keeper) = (keeper.restarts(), kept, keeper);
     careful::take_care();
     let ended = supervisor.run(plan);
     // A server that was killed may wait for its own disk, which no server answers any more.
@@ -79,6 +83,8 @@ struct Supervisor {
     /// Where messages go of a supervisor in the background.
     log_file: Option<LogFile>,
     kept: HandedOver,
+    /// Keeps it too.
+    keeper: handover::Supervisor,
     restarts: u32,
     /// Whether the next server answers what was under way with errors.
     suspects_requests: bool,
@@ -117,6 +123,11 @@ impl Gone {
     fn code(&self) -> Option<i32> {
         self.status?.code()
     }
+
+    /// Whether a signal ended it that was no fault of its own.
+    fn was_killed(&self) -> bool {
+        self.status.is_none_or(|status| status.code().is_none() && !is_crash(status))
+    }
 }
 
 impl Supervisor {
@@ -128,6 +139,7 @@ impl Supervisor {
             manager,
             log_file: None,
             kept: HandedOver::default(),
+            keeper: handover::Supervisor::default(),
             restarts: 0,
             suspects_requests: false,
             told_to_end: None,
@@ -156,7 +168,8 @@ impl Supervisor {
             if self.is_the_last(&gone) {
                 return Ok(self.exit_code(&gone));
             }
-            let pause = backoff.died(gone.served, gone.lived);
+            let (served, lived, was_killed) = (gone.served, gone.lived, gone.was_killed());
+            let pause = backoff.died(Death { served, lived, was_killed });
             backoff.crashed(gone.status.is_some_and(is_crash));
             self.suspects_requests = backoff.suspects_requests();
             let failures = backoff.failures();
@@ -319,7 +332,10 @@ impl Supervisor {
     /// Does what the server says; true when it says that it serves.
     fn hear(&mut self, message: Message, descriptors: Vec<OwnedFd>) -> anyhow::Result<bool> {
         match message {
-            Message::Keep { name, about } => self.kept.put(name, about, descriptors),
+            Message::Keep { name, about } => {
+                self.keeper.keep_if_it_can(&name, &about, &descriptors);
+                self.kept.put(name, about, descriptors);
+            }
             Message::Ready { status, report } => {
                 if let Some(parent) = self.parent.take() {
                     let folder = RunFolder::existing().ok().flatten();

@@ -2,66 +2,86 @@
 //!
 //! In this order:
 //!
-//! 1. [`ANNOTATION`], an annotation of the layer, which each client of containerd passes on.
+//! 1. [`CONTAINERD_ANNOTATION`], an annotation of the layer, which each client of containerd passes on.
 //! 2. What refers to the container's image in its registry, by the labels of CRI and nerdctl.
 //! 3. The [`Table`].
 //!
-//! What 1 and 2 find says which container's image it was made from, by digest; the layer must be one of its.
+//! What 1 and 2 find says which container's image it was made from, by digest, and of which layers; the layer
+//! that is asked for must be one of these.
 
-use std::collections::HashMap;
+use std::collections::{BTreeMap, HashMap};
+use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use anyhow::{Context, bail};
+use hs_build::source::chain_ids;
 use hs_remote::Sha256;
-use hs_remote::http::{HttpClient, Timeouts};
-use hs_remote::registry::{CHAIN_ANNOTATION, Reference, RegistryAddress, Repository, SOURCE_ANNOTATION};
-use hs_start::container::ContainerImage;
+use hs_remote::http::{HttpClient, HttpError, Timeouts};
+use hs_remote::registry::{
+    CHAIN_ANNOTATION, CONTAINERD_ANNOTATION, LAYERS_ANNOTATION, Reference, RegistryAddress, Repository,
+    SOURCE_ANNOTATION,
+};
+use hs_start::container::{ContainerImage, converted};
 use parking_lot::Mutex;
 use serde::Deserialize;
 
 use crate::snapshots::{Content, Labels};
 use crate::table::{Entry, Table};
+use crate::waiting::{Call, Over};
 
-/// The label that names an image: `HOST/NAME@sha256:…`, in the registry of the container's image or another.
-pub const ANNOTATION: &str = "containerd.io/snapshot/headstart.image";
 /// The labels with which CRI and nerdctl name a container's image.
 const CRI_REFERENCE: &str = "containerd.io/snapshot/cri.image-ref";
 const CRI_DIGEST: &str = "containerd.io/snapshot/cri.manifest-digest";
-/// How long it is remembered what was found, or that there is nothing: for the pull of all layers.
+/// How long registries may take to say what there is for a container's image. A pull waits meanwhile.
+const PATIENCE: Duration = Duration::from_secs(5);
+/// How long it is remembered what was found, that there is nothing, or that it took too long: for the pull of
+/// all layers.
 const LASTS: Duration = Duration::from_secs(20);
 /// The most container's images that are remembered.
 const MOST_KNOWN: usize = 1024;
 
 /// What was found for a container's image, and when.
 struct Known {
-    entry: Option<Entry>,
+    /// `None` where it took too long.
+    found: Option<Option<Entry>>,
     at: Instant,
 }
 
 /// Finds images for layers.
 pub struct Finder {
     table: Table,
-    known: Mutex<HashMap<String, Known>>,
+    known: Arc<Mutex<HashMap<String, Known>>>,
+    /// Its connections are used again.
+    client: Mutex<Option<Arc<HttpClient>>>,
 }
 
 impl Finder {
     /// One that also looks in `table`.
     #[must_use]
     pub fn new(table: Table) -> Self {
-        Self { table, known: Mutex::default() }
+        Self { table, known: Arc::default(), client: Mutex::default() }
     }
 
     /// What the layer with the chain ID `reference` becomes, if an image is mounted for it.
     ///
     /// # Errors
-    /// When none is found, and one of the ways to one failed.
-    pub fn content_of(&self, labels: &Labels, reference: &str) -> anyhow::Result<Option<Content>> {
+    /// When none is found, and one of the ways to one failed or took too long.
+    pub fn content_of(
+        &self,
+        labels: &Labels,
+        reference: &str,
+        call: &Call,
+    ) -> anyhow::Result<Option<Content>> {
         let (annotation, cri) =
-            (labels.get(ANNOTATION), labels.get(CRI_REFERENCE).zip(labels.get(CRI_DIGEST)));
+            (labels.get(CONTAINERD_ANNOTATION), labels.get(CRI_REFERENCE).zip(labels.get(CRI_DIGEST)));
         let mut failed = None;
-        let by_annotation = annotation.map(|word| self.remember(word, || of_annotation(word)));
+        let by_annotation = annotation.map(|word| {
+            let name = word.clone();
+            self.remember(word, call, move |client| of_annotation(&name, &client))
+        });
         let by_cri = cri.map(|(image, digest)| {
-            self.remember(&format!("{image} {digest}"), || of_container(image, digest))
+            let (word, image, digest) = (format!("{image} {digest}"), image.clone(), digest.clone());
+            self.remember(&word, call, move |client| of_container(&image, &digest, client))
         });
         for found in [by_annotation, by_cri].into_iter().flatten() {
             match found {
@@ -82,58 +102,107 @@ impl Finder {
         }
     }
 
+    /// The image that a label names for the layers, when nothing is known of it yet: it may be mounted while
+    /// its registry is asked whose it is.
+    pub(crate) fn named(&self, labels: &Labels) -> Option<String> {
+        let word = labels.get(CONTAINERD_ANNOTATION)?;
+        let is_known = self.known.lock().get(word).is_some_and(|known| known.at.elapsed() < LASTS);
+        let address = address_of(word).ok().filter(|_| !is_known)?;
+        matches!(address.reference(), Reference::Digest(_)).then(|| address.to_string())
+    }
+
     fn remember(
         &self,
         word: &str,
-        find: impl FnOnce() -> anyhow::Result<Option<Entry>>,
+        call: &Call,
+        find: impl FnOnce(Arc<HttpClient>) -> anyhow::Result<Option<Entry>> + Send + 'static,
     ) -> anyhow::Result<Option<Entry>> {
         if let Some(known) = self.known.lock().get(word)
             && known.at.elapsed() < LASTS
         {
-            return Ok(known.entry.clone());
+            return known.found.clone().ok_or_else(|| Over::LateBefore(word.to_owned()).into());
         }
-        let entry = find()?;
-        let mut known = self.known.lock();
-        if known.len() >= MOST_KNOWN {
-            known.clear();
+        let client = self.client()?;
+        let (name, known) = (word.to_owned(), Arc::clone(&self.known));
+        let what = format!("the registry of {}", word.split(' ').next().unwrap_or_default());
+        let found = call.apart(&what, PATIENCE, move || {
+            let found = find(client)?;
+            // Also when it has come too late for this call.
+            put(&known, name, Some(found.clone()));
+            Ok(found)
+        });
+        match found {
+            Ok(found) => found,
+            Err(error) => {
+                if matches!(error.downcast_ref(), Some(Over::Late { .. })) {
+                    put(&self.known, word.to_owned(), None);
+                }
+                Err(error)
+            }
         }
-        known.insert(word.to_owned(), Known { entry: entry.clone(), at: Instant::now() });
-        Ok(entry)
     }
+
+    fn client(&self) -> Result<Arc<HttpClient>, HttpError> {
+        let mut client = self.client.lock();
+        if client.is_none() {
+            *client = Some(HttpClient::new(Timeouts { connect: PATIENCE, stall: PATIENCE })?);
+        }
+        Ok(client.as_ref().map(Arc::clone).expect("it was made"))
+    }
+}
+
+fn put(known: &Mutex<HashMap<String, Known>>, word: String, found: Option<Option<Entry>>) {
+    let mut known = known.lock();
+    if known.len() >= MOST_KNOWN {
+        known.clear();
+    }
+    known.insert(word, Known { found, at: Instant::now() });
 }
 
 /// The image that a label names, and the container's image that its manifest names.
-fn of_annotation(word: &str) -> anyhow::Result<Option<Entry>> {
+fn of_annotation(word: &str, client: &Arc<HttpClient>) -> anyhow::Result<Option<Entry>> {
     #[derive(Deserialize)]
     struct Manifest {
         #[serde(default)]
-        annotations: HashMap<String, String>,
+        annotations: BTreeMap<String, String>,
     }
     let address = address_of(word)?;
     if !matches!(address.reference(), Reference::Digest(_)) {
-        bail!("{word:?} in the label {ANNOTATION} has no digest: HOST/NAME@sha256:… is expected");
+        bail!("{word:?} in the label {CONTAINERD_ANNOTATION} has no digest: HOST/NAME@sha256:… is expected");
     }
-    let client = HttpClient::new(Timeouts::default())?;
-    let manifest = Repository::new(address.clone(), client, hs_start::remote::keyring().logins).manifest()?;
+    let logins = hs_start::remote::keyring().logins;
+    let manifest = Repository::new(address.clone(), Arc::clone(client), logins).manifest()?;
     let manifest: Manifest =
         serde_json::from_slice(&manifest).with_context(|| format!("{address}: its manifest"))?;
-    let says = |key| {
-        let found = manifest.annotations.get(key);
-        found.with_context(|| format!("{address} does not say which container's image it is of ({key})"))
-    };
-    let entry = of_resolved(&address.at(says(SOURCE_ANNOTATION)?)?, address.to_string())?;
-    if entry.chain.last() != Some(says(CHAIN_ANNOTATION)?) {
-        bail!("{address} is not of the container's image that it names");
-    }
-    Ok(Some(entry))
+    of_annotations(&address, &manifest.annotations).map(Some)
 }
 
 /// The image that refers to a container's image.
-fn of_container(reference: &str, digest: &str) -> anyhow::Result<Option<Entry>> {
+fn of_container(reference: &str, digest: &str, client: Arc<HttpClient>) -> anyhow::Result<Option<Entry>> {
     let address = address_of(repository_of(reference))?.at(digest)?;
-    let container = ContainerImage::resolve(address.clone(), None)?;
-    let Some(converted) = container.converted()? else { return Ok(None) };
-    of_resolved(&address, converted.address.to_string()).map(Some)
+    let Some(converted) = converted(&address, client)? else { return Ok(None) };
+    of_annotations(&converted.address, &converted.manifest.annotations).map(Some)
+}
+
+/// What is mounted for the container's image that the image at `address` was made of, as its manifest says.
+fn of_annotations(address: &RegistryAddress, says: &BTreeMap<String, String>) -> anyhow::Result<Entry> {
+    let said = |key| {
+        let found = says.get(key);
+        found.with_context(|| format!("{address} does not say which container's image it is of ({key})"))
+    };
+    let container = address.at(said(SOURCE_ANNOTATION)?)?;
+    let entry = match says.get(LAYERS_ANNOTATION) {
+        Some(layers) => {
+            let layers: Vec<String> = layers.split(' ').map(str::to_owned).collect();
+            entry_of(&container, address.to_string(), &layers)?
+        }
+        // It was made by an earlier version of this program.
+        None => of_resolved(&container, address.to_string())?,
+    };
+    if entry.chain.last() != Some(said(CHAIN_ANNOTATION)?) {
+        bail!("{address} is not of the container's image that it names");
+    }
+    Ok(entry)
 }
 
 /// What is mounted for the container's image at `container`, an address by digest.
@@ -142,12 +211,19 @@ fn of_container(reference: &str, digest: &str) -> anyhow::Result<Option<Entry>> 
 /// When the container's image cannot be had, or does not name its layers.
 pub fn of_resolved(container: &RegistryAddress, artifact: String) -> anyhow::Result<Entry> {
     let resolved = ContainerImage::resolve(container.clone(), None)?;
-    let chain = chain_of(&resolved.image.diff_ids).map_err(|why| anyhow::anyhow!("{container}: {why}"))?;
-    if chain.is_empty() {
+    entry_of(&container.at(&resolved.image.digest)?, artifact, &resolved.image.diff_ids)
+}
+
+/// What is mounted for a container's image with these layers.
+fn entry_of(container: &RegistryAddress, artifact: String, diff_ids: &[String]) -> anyhow::Result<Entry> {
+    if diff_ids.is_empty() {
         bail!("{container}: its configuration does not name its layers");
     }
-    let container = container.at(&resolved.image.digest)?.to_string();
-    Ok(Entry { reference: container.clone(), artifact, container, chain })
+    if let Some(wrong) = diff_ids.iter().find(|digest| !is_chain_id(digest)) {
+        bail!("{container}: {wrong:?} is no SHA-256 digest");
+    }
+    let container = container.to_string();
+    Ok(Entry { reference: container.clone(), artifact, container, chain: chain_ids(diff_ids) })
 }
 
 /// The address of a name as containerd writes it: registries of this machine are without TLS.
@@ -191,22 +267,6 @@ fn in_chain(entry: &Entry, reference: &str) -> Option<Content> {
     })
 }
 
-/// The chain ID of each layer, from the digests of the unpacked layers: image specification 1.1, "Layer
-/// ChainID".
-fn chain_of(diff_ids: &[String]) -> Result<Vec<String>, String> {
-    let mut chain: Vec<String> = Vec::new();
-    for diff_id in diff_ids {
-        if !is_chain_id(diff_id) {
-            return Err(format!("{diff_id:?} is no SHA-256 digest"));
-        }
-        chain.push(match chain.last() {
-            None => diff_id.clone(),
-            Some(below) => Sha256::of(format!("{below} {diff_id}").as_bytes()).to_string(),
-        });
-    }
-    Ok(chain)
-}
-
 /// Whether this is `sha256:` and 64 digits in lower case.
 #[must_use]
 pub fn is_chain_id(text: &str) -> bool {
@@ -225,10 +285,11 @@ mod tests {
     fn chains_are_those_of_the_specification() {
         // By `printf 'sha256:00… sha256:11…' | sha256sum`.
         let two = "sha256:f94b891e05f6e37c90d87edfd5bb98a02d618a437c35f3a94b3b00e48e894631";
-        let chain = chain_of(&[digest('0'), digest('1')]).expect("two");
-        assert_eq!(chain, [digest('0'), two.to_owned()]);
-        assert!(chain_of(&["sha256:0".to_owned()]).is_err() && chain_of(&["md5:0".to_owned()]).is_err());
-        assert!(!is_chain_id(&digest('A')));
+        let address = address_of("h.example/a").expect("an address");
+        let entry = |layers: &[String]| entry_of(&address, "a".to_owned(), layers);
+        assert_eq!(entry(&[digest('0'), digest('1')]).expect("two").chain, [digest('0'), two.to_owned()]);
+        assert!(entry(&["sha256:0".to_owned()]).is_err() && entry(&["md5:0".to_owned()]).is_err());
+        assert!(entry(&[]).is_err() && !is_chain_id(&digest('A')));
     }
 
     #[test]
@@ -265,12 +326,13 @@ mod tests {
         {
             assert!(address_of(name).is_err(), "{name}");
         }
-        let labels = |word: &str| Labels::from([(ANNOTATION.to_owned(), word.to_owned())]);
+        let labels = |word: &str| Labels::from([(CONTAINERD_ANNOTATION.to_owned(), word.to_owned())]);
         let place = tempfile::tempdir().expect("a folder");
         let finder = Finder::new(Table::of(place.path()));
         for word in ["/etc/passwd", "../../x", "h.example/a:tag", "file:///a@sha256:00", ""] {
-            assert!(finder.content_of(&labels(word), &digest('0')).is_err(), "{word}");
+            let found = finder.content_of(&labels(word), &digest('0'), &Call::default());
+            assert!(found.is_err(), "{word}");
         }
-        assert!(finder.content_of(&Labels::new(), "../x").expect("none").is_none());
+        assert!(finder.content_of(&Labels::new(), "../x", &Call::default()).expect("none").is_none());
     }
 }

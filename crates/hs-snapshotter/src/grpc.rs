@@ -12,6 +12,8 @@ use hyper::body::{Body, Bytes, Frame, Incoming};
 use hyper::header::{CONTENT_TYPE, HeaderMap, HeaderValue};
 use hyper::{Request, Response};
 
+use crate::waiting::Call;
+
 /// The most bytes of a request: labels of a snapshot are a few KiB.
 const MOST_REQUEST_BYTES: usize = 4 << 20;
 /// The most bytes of one message of an answer; gRPC's clients take 4 MiB.
@@ -22,6 +24,7 @@ const MOST_MESSAGE_CHARACTERS: usize = 2000;
 /// Codes of gRPC that containerd tells apart.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Code {
+    Cancelled = 1,
     InvalidArgument = 3,
     NotFound = 5,
     AlreadyExists = 6,
@@ -46,7 +49,7 @@ impl Failure {
 
 /// What answers calls: from a path, such as `/containerd.services.snapshots.v1.Snapshots/Stat`, and a message
 /// to the messages of the answer. It may block.
-pub(crate) type Calls = dyn Fn(&str, &[u8]) -> Result<Vec<Vec<u8>>, Failure> + Send + Sync;
+pub(crate) type Calls = dyn Fn(&str, &[u8], &Call) -> Result<Vec<Vec<u8>>, Failure> + Send + Sync;
 
 /// The answer to one call.
 pub(crate) async fn answer(
@@ -54,13 +57,16 @@ pub(crate) async fn answer(
     calls: Arc<Calls>,
 ) -> Result<Response<Answer>, Infallible> {
     let path = request.uri().path().to_owned();
-    let outcome = match message(request.into_body()).await {
-        Ok(message) => {
-            let called = tokio::task::spawn_blocking(move || calls(&path, &message)).await;
-            called
-                .unwrap_or_else(|error| Err(Failure::new(Code::Internal, format!("the call ended: {error}"))))
+    let failed =
+        |what: &dyn std::fmt::Display| Failure::new(Code::Internal, format!("the call ended: {what}"));
+    let outcome = match (message(request.into_body()).await, Call::with_caller()) {
+        // hyper drops this future when the caller cancels the call, or is gone.
+        (Ok(message), Ok((call, _held))) => {
+            let called = tokio::task::spawn_blocking(move || calls(&path, &message, &call)).await;
+            called.unwrap_or_else(|error| Err(failed(&error)))
         }
-        Err(failure) => Err(failure),
+        (Ok(_), Err(error)) => Err(failed(&error)),
+        (Err(failure), _) => Err(failure),
     };
     let (bytes, trailers) = match outcome {
         Ok(messages) => (framed(&messages), trailers(0, "")),

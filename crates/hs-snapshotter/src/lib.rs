@@ -9,7 +9,8 @@
 //! - [`snapshots`], [`filter`]: which snapshots there are, and what may become of them; no I/O.
 //! - `records`: the file that has them.
 //! - [`table`]: which image has which layers, as `headstart snapshotter add` was told.
-//! - `mounts`: the lazily mounted trees.
+//! - `mounts`, `mounted_image`, `program`: the lazily mounted trees.
+//! - `waiting`: how long a call waits.
 //! - [`Snapshotter`]: what containerd asks for.
 //! - `messages`, `grpc`, [`server`]: how it asks.
 
@@ -19,12 +20,16 @@ pub mod artifact;
 pub mod filter;
 mod grpc;
 mod messages;
+mod mounted_image;
 mod mounts;
 mod overlay;
+mod program;
 mod records;
 pub mod server;
 pub mod snapshots;
 mod snapshotter;
 pub mod table;
+mod waiting;
 
 pub use snapshotter::Snapshotter;
+pub use waiting::Call;

@@ -1,26 +1,35 @@
 //! The lazily mounted trees: one `headstart mount` for each image, which lives on when the snapshotter dies.
 
-use std::collections::HashMap;
+use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::ffi::OsString;
 use std::fs;
 use std::io::ErrorKind;
-use std::os::unix::process::CommandExt;
 use std::path::{Path, PathBuf};
-use std::process::{Command, Stdio};
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use anyhow::{Context, bail};
 use hs_linux::mounts::{MountTable, clear_dead, mounted_at, unmount};
 use hs_remote::Sha256;
-use hs_service::own_arguments;
+use hs_service::keeper::Keeper;
+use hs_service::notify::Manager;
 use parking_lot::{Mutex, MutexGuard};
 use rustix::event::{Timespec, poll};
 use rustix::io::Errno;
 use rustix::mount::UnmountFlags;
 
+use crate::mounted_image::MountedImage;
+use crate::program;
+use crate::waiting::{Call, Over};
+
+/// How long a mount may take. A container whose image is late starts from its layers, or not at all.
+const PATIENCE: Duration = Duration::from_secs(15);
+/// How long an image that was late is not asked for again: the pull of all layers.
+const LATE_FOR: Duration = Duration::from_secs(20);
 /// How long a mount that a snapshotter before this one had begun may take.
 const OTHERS_PATIENCE: Duration = Duration::from_secs(20);
+/// How long the layers of an image may take that are built.
+const BUILD_PATIENCE: Duration = Duration::from_secs(600);
 /// How long a server may take to end when its tree is unmounted.
 const END_PATIENCE: Duration = Duration::from_secs(8);
 /// Characters of a digest that name the folder of an image.
@@ -31,14 +40,31 @@ pub(crate) struct Mounts {
     /// The folder of their folders.
     folder: PathBuf,
     /// Further flags of `headstart mount`.
-    flags: Vec<OsString>,
+    flags: Arc<[OsString]>,
+    /// Keeps what the keepers keep.
+    manager: Arc<Manager>,
     /// One lock for each image that was asked for.
     locks: Mutex<HashMap<String, Arc<Mutex<()>>>>,
+    /// The images that have a keeper, by their keys.
+    kept: Arc<Mutex<BTreeSet<String>>>,
+    /// Images that were late.
+    late: Mutex<HashMap<String, Instant>>,
 }
 
 impl Mounts {
-    pub(crate) fn new(folder: PathBuf, flags: Vec<OsString>) -> Self {
-        Self { folder, flags, locks: Mutex::default() }
+    pub(crate) fn new(folder: PathBuf, flags: Vec<OsString>, manager: Arc<Manager>) -> Self {
+        let flags = flags.into();
+        Self { folder, flags, manager, locks: Mutex::default(), kept: Arc::default(), late: Mutex::default() }
+    }
+
+    /// Goes on keeping what a snapshotter before this one has kept, of these images.
+    pub(crate) fn go_on(&self, mut keepers: BTreeMap<String, Keeper>, images: &[String]) {
+        for image in images {
+            if let Some(keeper) = keepers.remove(&Self::key(image)) {
+                self.keep(self.mounted_image(image), keeper);
+            }
+        }
+        keepers.into_values().for_each(Keeper::end);
     }
 
     /// The name of an image's folder.
@@ -52,46 +78,80 @@ impl Mounts {
         self.folder.join(Self::key(image)).join("tree")
     }
 
+    fn mounted_image(&self, image: &str) -> MountedImage {
+        let key = Self::key(image);
+        let (folder, flags) = (self.folder.join(&key), Arc::clone(&self.flags));
+        MountedImage {
+            image: image.to_owned(),
+            key,
+            disk: folder.join("disk"),
+            tree: folder.join("tree"),
+            flags,
+        }
+    }
+
     /// While what is returned is locked, the image is neither mounted nor unmounted by another call.
     pub(crate) fn lock_of(&self, key: &str) -> Arc<Mutex<()>> {
         Arc::clone(self.locks.lock().entry(key.to_owned()).or_default())
     }
 
     /// Mounts an image where it is not mounted. The caller holds its lock, until a snapshot uses the image.
-    pub(crate) fn mount(&self, image: &str, _lock: &MutexGuard<'_, ()>) -> anyhow::Result<PathBuf> {
-        let (disk, tree) = (self.folder.join(Self::key(image)).join("disk"), self.tree(image));
-        if is_mounted(&disk, &tree)? {
-            return Ok(tree);
+    pub(crate) fn mount(
+        &self,
+        image: &str,
+        _lock: &MutexGuard<'_, ()>,
+        call: &Call,
+    ) -> anyhow::Result<PathBuf> {
+        let mounted = self.mounted_image(image);
+        let MountedImage { key, disk, tree, .. } = &mounted;
+        if self.is_mounted(key, disk, tree)? {
+            return Ok(tree.clone());
+        }
+        self.late.lock().retain(|_, since| since.elapsed() < LATE_FOR);
+        if self.late.lock().contains_key(image) {
+            bail!(Over::LateBefore(image.to_owned()));
         }
         let began = Instant::now();
-        clear_dead(&disk, Some(&tree)).with_context(|| format!("clear {}", disk.display()))?;
-        for folder in [&disk, &tree] {
+        clear_dead(disk, Some(tree)).with_context(|| format!("clear {}", disk.display()))?;
+        for folder in [disk, tree] {
             fs::create_dir_all(folder).with_context(|| format!("make {}", folder.display()))?;
         }
-        if let Err(error) = self.start(image, &disk, &tree) {
-            // One that a snapshotter before this one had begun may come to its end.
-            if !self.wait_for_other(&disk, &tree)? {
-                self.remove_folders(image);
-                return Err(error);
+        match mounted.start(&self.manager, call, PATIENCE) {
+            Ok(keeper) => self.keep(mounted.clone(), keeper),
+            Err(error) => {
+                if matches!(error.downcast_ref(), Some(Over::Late { .. })) {
+                    self.late.lock().insert(image.to_owned(), Instant::now());
+                }
+                // One that a snapshotter before this one had begun may come to its end.
+                if !self.wait_for_other(disk, tree)? {
+                    self.remove_folders(image);
+                    return Err(error);
+                }
             }
         }
         log::info!("{image} is mounted after {:.3} s", began.elapsed().as_secs_f64());
-        Ok(tree)
+        Ok(tree.clone())
     }
 
-    fn start(&self, image: &str, disk: &Path, tree: &Path) -> anyhow::Result<()> {
-        let mut arguments: Vec<OsString> =
-            ["mount", "--quiet", "--trusted", "--clear-dead"].map(Into::into).into();
-        arguments.extend(self.flags.iter().cloned());
-        arguments.extend(["--fs".into(), tree.into(), "--".into(), image.into(), disk.into()]);
-        let mut command = Command::new("/proc/self/exe");
-        own_arguments::give(command.arg0("headstart"), &arguments).context("hand the arguments over")?;
-        let started = command.stdin(Stdio::null()).stdout(Stdio::null()).output();
-        let ended = started.context("start `headstart mount`")?;
-        if !ended.status.success() {
-            bail!("{image} was not mounted: {}", said(&ended.stderr));
+    fn keep(&self, mounted: MountedImage, keeper: Keeper) {
+        let (key, kept) = (mounted.key.clone(), Arc::clone(&self.kept));
+        kept.lock().insert(key.clone());
+        let thread = std::thread::Builder::new().name("keeper".to_owned());
+        let started = thread.spawn(move || {
+            mounted.keep(keeper);
+            kept.lock().remove(&mounted.key);
+        });
+        if let Err(error) = started {
+            log::warn!("what the image's supervisor keeps is kept by no other process: {error}");
+            self.kept.lock().remove(&key);
         }
-        Ok(())
+    }
+
+    /// Whether the tree is mounted, and its disk has a server or will have one again.
+    fn is_mounted(&self, key: &str, disk: &Path, tree: &Path) -> anyhow::Result<bool> {
+        // Where its keeper is at work, opening it would wait for the next server.
+        let may_be_dead = !self.kept.lock().contains(key);
+        Ok(!(may_be_dead && is_dead(disk)) && mounted_at(tree)?.is_some() && mounted_at(disk)?.is_some())
     }
 
     /// Whether another process mounts the same, and comes to its end.
@@ -100,7 +160,7 @@ impl Mounts {
         let mut table = MountTable::open()?;
         // It mounts the disk first, and takes it away when it fails.
         while table.has(disk)? {
-            if is_mounted(disk, tree)? {
+            if !is_dead(disk) && mounted_at(tree)?.is_some() {
                 return Ok(true);
             }
             let left = end.saturating_duration_since(Instant::now());
@@ -116,7 +176,9 @@ impl Mounts {
     pub(crate) fn unmount(&self, key: &str, _lock: &MutexGuard<'_, ()>) -> anyhow::Result<()> {
         let folder = self.folder.join(key);
         let (disk, tree) = (folder.join("disk"), folder.join("tree"));
-        clear_dead(&disk, Some(&tree))?;
+        if !self.kept.lock().contains(key) {
+            clear_dead(&disk, Some(&tree))?;
+        }
         // Its server ends when the tree is gone, and takes the disk away.
         unmount(&tree, UnmountFlags::empty())?;
         let end = Instant::now() + END_PATIENCE;
@@ -152,29 +214,17 @@ impl Mounts {
     }
 }
 
-/// What a command said of its failure, in one line.
-fn said(stderr: &[u8]) -> String {
-    String::from_utf8_lossy(stderr).trim().trim_start_matches("headstart: ").replace('\n', "; ")
-}
-
 /// Builds an image of the lowest layers of a container's image.
-pub(crate) fn build(container: &str, layers: usize, path: &Path) -> anyhow::Result<()> {
+pub(crate) fn build(container: &str, layers: usize, path: &Path, call: &Call) -> anyhow::Result<()> {
     let mut arguments: Vec<OsString> = ["build", "--quiet", "--codec", "zstd:1", "-o"].map(Into::into).into();
     arguments.extend([path.into(), format!("--layers={layers}").into(), "--".into(), container.into()]);
-    let mut command = Command::new("/proc/self/exe");
-    own_arguments::give(command.arg0("headstart"), &arguments).context("hand the arguments over")?;
-    let ended = command.stdin(Stdio::null()).output().context("start `headstart build`")?;
-    if !ended.status.success() {
-        bail!("{layers} layers of {container}: {}", said(&ended.stderr));
-    }
-    Ok(())
+    program::run(&arguments, None, call, BUILD_PATIENCE)
+        .with_context(|| format!("{layers} layers of {container}"))
 }
 
-/// Whether the tree is mounted, and its disk has a server or will have one again.
-fn is_mounted(disk: &Path, tree: &Path) -> anyhow::Result<bool> {
-    let is_dead =
-        fs::File::open(disk).is_err_and(|error| error.raw_os_error() == Some(Errno::NOTCONN.raw_os_error()));
-    Ok(!is_dead && mounted_at(tree)?.is_some() && mounted_at(disk)?.is_some())
+/// Whether a mounted disk has no server any more.
+fn is_dead(disk: &Path) -> bool {
+    fs::File::open(disk).is_err_and(|error| error.raw_os_error() == Some(Errno::NOTCONN.raw_os_error()))
 }
 
 /// Removes the empty folders of an image; nothing that is mounted there, and no file, is touched.

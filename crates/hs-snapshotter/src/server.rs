@@ -8,6 +8,7 @@ use std::sync::Arc;
 
 use anyhow::Context;
 use hs_linux::SocketFile;
+use hs_service::keeper::Keeper;
 use hs_service::notify::{self, Manager};
 use hs_service::signals::Ends;
 use hyper::server::conn::http2;
@@ -24,6 +25,7 @@ use crate::messages::{
 };
 use crate::snapshots::{Kind, Labels, Refusal, Snapshot};
 use crate::snapshotter::{CallError, Snapshotter};
+use crate::waiting::{Call, Over};
 
 /// The service, as paths of calls begin with it.
 const SERVICE: &str = "/containerd.services.snapshots.v1.Snapshots/";
@@ -53,16 +55,20 @@ pub struct Serve {
 /// When the folder or the socket is in use, or cannot be used.
 pub fn run(serve: Serve, quiet: bool) -> anyhow::Result<()> {
     // By number, so before anything else is opened.
-    let kept = notify::kept([KEPT]);
+    let kept = notify::kept();
     let signals = Ends::block().context("wait for signals")?;
-    let manager = Manager::of_this_process();
-    let snapshotter = Arc::new(Snapshotter::open(&serve.root, serve.flags)?);
+    let manager = Arc::new(Manager::of_this_process());
+    let (keepers, kept) = Keeper::of_manager(kept, &manager);
+    let kept = notify::all_of(kept, [KEPT]);
+    let snapshotter = Snapshotter::open(&serve.root, serve.flags, Arc::clone(&manager), keepers)?;
+    let snapshotter = Arc::new(snapshotter);
     if let Some(folder) = serve.socket.parent().filter(|folder| !folder.as_os_str().is_empty()) {
         std::fs::create_dir_all(folder).with_context(|| format!("make {}", folder.display()))?;
     }
     let socket = listen(&serve.socket, kept, &manager)?;
     let listener = std::os::unix::net::UnixListener::from(socket.as_fd().try_clone_to_owned()?);
-    let calls: Arc<Calls> = Arc::new(move |path: &str, message: &[u8]| call(&snapshotter, path, message));
+    let calls: Arc<Calls> =
+        Arc::new(move |path: &str, message: &[u8], by: &Call| call(&snapshotter, path, message, by));
     let (failed, failure) =
         rustix::pipe::pipe_with(rustix::pipe::PipeFlags::CLOEXEC).context("make a pipe")?;
     let thread = std::thread::Builder::new().name("grpc".to_owned()).spawn(move || {
@@ -135,9 +141,9 @@ fn accept(listener: std::os::unix::net::UnixListener, calls: Arc<Calls>) -> anyh
 }
 
 /// Answers one call.
-fn call(snapshotter: &Snapshotter, path: &str, message: &[u8]) -> Result<Vec<Vec<u8>>, Failure> {
+fn call(snapshotter: &Snapshotter, path: &str, message: &[u8], by: &Call) -> Result<Vec<Vec<u8>>, Failure> {
     let method = path.strip_prefix(SERVICE).unwrap_or_default();
-    let answered = answer(snapshotter, method, message);
+    let answered = answer(snapshotter, method, message, by);
     match &answered {
         Err(failure) if matches!(failure.code, Code::Internal | Code::Unavailable | Code::Unimplemented) => {
             log::error!("{path}: {}", failure.message);
@@ -148,11 +154,16 @@ fn call(snapshotter: &Snapshotter, path: &str, message: &[u8]) -> Result<Vec<Vec
     answered
 }
 
-fn answer(snapshotter: &Snapshotter, method: &str, message: &[u8]) -> Result<Vec<Vec<u8>>, Failure> {
+fn answer(
+    snapshotter: &Snapshotter,
+    method: &str,
+    message: &[u8],
+    by: &Call,
+) -> Result<Vec<Vec<u8>>, Failure> {
     let answer = match method {
-        "Prepare" => prepared(snapshotter, Kind::Active, message)?,
-        "View" => prepared(snapshotter, Kind::View, message)?,
-        "Mounts" => mounts(snapshotter.mounts(&read::<KeyRequest>(message)?.key)?),
+        "Prepare" => prepared(snapshotter, Kind::Active, message, by)?,
+        "View" => prepared(snapshotter, Kind::View, message, by)?,
+        "Mounts" => mounts(snapshotter.mounts(&read::<KeyRequest>(message)?.key, by)?),
         "Commit" => {
             let asked: CommitRequest = read(message)?;
             if !asked.parent.is_empty() {
@@ -197,10 +208,10 @@ fn answer(snapshotter: &Snapshotter, method: &str, message: &[u8]) -> Result<Vec
     Ok(vec![answer])
 }
 
-fn prepared(snapshotter: &Snapshotter, kind: Kind, message: &[u8]) -> Result<Vec<u8>, Failure> {
+fn prepared(snapshotter: &Snapshotter, kind: Kind, message: &[u8], by: &Call) -> Result<Vec<u8>, Failure> {
     let asked: PrepareRequest = read(message)?;
     let parent = Some(asked.parent.as_str()).filter(|parent| !parent.is_empty());
-    Ok(mounts(snapshotter.prepare(kind, &asked.key, parent, &labels(asked.labels))?))
+    Ok(mounts(snapshotter.prepare(kind, &asked.key, parent, &labels(asked.labels), by)?))
 }
 
 fn mounts(mounts: Vec<Mount>) -> Vec<u8> {
@@ -242,7 +253,10 @@ impl From<CallError> for Failure {
             CallError::Refused(Refusal::AlreadyExists(_)) => Code::AlreadyExists,
             CallError::Refused(Refusal::FailedPrecondition(..)) => Code::FailedPrecondition,
             CallError::Refused(Refusal::InvalidArgument(_)) => Code::InvalidArgument,
-            CallError::Unavailable(_) => Code::Unavailable,
+            CallError::Unavailable(error) => match error.downcast_ref() {
+                Some(Over::Cancelled) => Code::Cancelled,
+                _ => Code::Unavailable,
+            },
             CallError::Failed(_) => Code::Internal,
         };
         Self::new(code, error.to_string())

@@ -1,12 +1,15 @@
 //! What containerd asks for: snapshots, their folders, and the trees below them.
 
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
 use std::ffi::OsString;
 use std::fs;
 use std::path::{Path, PathBuf};
+use std::sync::Arc;
 use std::time::{SystemTime, UNIX_EPOCH};
 
 use anyhow::{Context, bail};
+use hs_service::keeper::Keeper;
+use hs_service::notify::Manager;
 use parking_lot::{Mutex, MutexGuard};
 
 use crate::artifact::Finder;
@@ -19,6 +22,7 @@ use crate::snapshots::{
     Asked, Content, Kind, Labels, Lower, REFERENCE, Refusal, Snapshot, Snapshots, Stack, Usage,
 };
 use crate::table::Table;
+use crate::waiting::{Call, Over};
 
 /// Why a call fails.
 #[derive(Debug, thiserror::Error)]
@@ -46,21 +50,30 @@ pub struct Snapshotter {
 
 impl Snapshotter {
     /// Takes the folder `root` over, and clears away what a snapshotter that died has begun. `flags` are
-    /// further flags of `headstart mount`.
+    /// further flags of `headstart mount`; `manager` keeps descriptors, and has kept those of `keepers`.
     ///
     /// # Errors
     /// When another snapshotter uses the folder, or its files cannot be read.
-    pub fn open(root: &Path, flags: Vec<OsString>) -> anyhow::Result<Self> {
+    pub fn open(
+        root: &Path,
+        flags: Vec<OsString>,
+        manager: Arc<Manager>,
+        keepers: BTreeMap<String, Keeper>,
+    ) -> anyhow::Result<Self> {
         let folder = Folder::lock(root)?;
         if !overlay::can_be_an_option(folder.path()) {
             bail!("{}: overlayfs takes no folder with one of , : \\ \" in its path", folder.path().display());
         }
         let snapshotter = Self {
             snapshots: Mutex::new(folder.load()?),
-            mounts: Mounts::new(folder.path().join("images"), flags),
+            mounts: Mounts::new(folder.path().join("images"), flags, manager),
             finder: Finder::new(Table::of(folder.path())),
             folder,
         };
+        // What has lost its server gets one again before anything looks at it.
+        let images: Vec<String> =
+            snapshotter.snapshots.lock().images().into_iter().map(str::to_owned).collect();
+        snapshotter.mounts.go_on(keepers, &images);
         snapshotter.cleanup()?;
         Ok(snapshotter)
     }
@@ -77,18 +90,19 @@ impl Snapshotter {
         key: &str,
         parent: Option<&str>,
         labels: &Labels,
+        call: &Call,
     ) -> Result<Vec<Mount>, CallError> {
         let asked = Asked { name: key, labels, now_ns: now_ns() };
         if let (Kind::Active, Some(reference)) = (kind, labels.get(REFERENCE)) {
-            self.adopt_layer(reference, parent, &asked)?;
+            self.adopt_layer(reference, parent, &asked, call)?;
         }
-        self.complete_below(parent)?;
+        self.complete_below(parent, call)?;
         // The lock of an image goes when a snapshot uses it, so that it is not unmounted before.
         let image = self.snapshots.lock().image_below(parent);
         let lock = image.as_deref().map(|image| self.mounts.lock_of(&Mounts::key(image)));
         let held = lock.as_ref().map(|lock| lock.lock());
         if let (Some(image), Some(held)) = (&image, &held) {
-            self.mounts.mount(image, held).map_err(CallError::Unavailable)?;
+            self.mounts.mount(image, held, call).map_err(CallError::Unavailable)?;
         }
         let mut snapshots = self.snapshots.lock();
         let mut changed = snapshots.clone();
@@ -109,7 +123,13 @@ impl Snapshotter {
     }
 
     /// Refuses with [`Refusal::AlreadyExists`] when the layer is there now, without files of its own.
-    fn adopt_layer(&self, reference: &str, parent: Option<&str>, asked: &Asked<'_>) -> Result<(), CallError> {
+    fn adopt_layer(
+        &self,
+        reference: &str,
+        parent: Option<&str>,
+        asked: &Asked<'_>,
+        call: &Call,
+    ) -> Result<(), CallError> {
         let exists = || CallError::from(Refusal::AlreadyExists(reference.to_owned()));
         {
             let snapshots = self.snapshots.lock();
@@ -120,22 +140,53 @@ impl Snapshotter {
                 return Err(exists());
             }
         }
-        let found = self.finder.content_of(asked.labels, reference);
-        let adopted = found
-            .and_then(|found| found.map(|content| self.adopt(content, reference, parent, asked)).transpose());
+        let found = self.content_of(asked.labels, reference, call);
+        let adopted = found.and_then(|found| {
+            found.map(|content| self.adopt(content, reference, parent, asked, call)).transpose()
+        });
         match adopted {
             Ok(Some(())) => Err(exists()),
             Ok(None) => Ok(()),
-            Err(error) => {
-                log::warn!("layer {reference} is unpacked as any other: {error:#}");
-                Ok(())
-            }
+            Err(error) => match error.downcast_ref() {
+                Some(Over::Cancelled) => Err(CallError::Unavailable(error)),
+                // It was said of the layer before.
+                Some(Over::LateBefore(_)) => Ok(()),
+                _ => {
+                    log::warn!("layer {reference} is unpacked as any other: {error:#}");
+                    Ok(())
+                }
+            },
         }
+    }
+
+    /// What the layer becomes. An image that a label names is mounted meanwhile: its registry is asked for
+    /// both at once.
+    fn content_of(&self, labels: &Labels, reference: &str, call: &Call) -> anyhow::Result<Option<Content>> {
+        let find = || self.finder.content_of(labels, reference, call);
+        let Some(image) = self.finder.named(labels) else { return find() };
+        let (part, held) = call.part()?;
+        let key = Mounts::key(&image);
+        let lock = self.mounts.lock_of(&key);
+        std::thread::scope(|scope| {
+            let mounting = scope.spawn(|| self.mounts.mount(&image, &lock.lock(), &part));
+            let found = find();
+            let is_it = matches!(&found, Ok(Some(content)) if content.image() == Some(image.as_str()));
+            if !is_it {
+                drop(held);
+            }
+            let mounted = mounting.join().unwrap_or_else(|_| Err(anyhow::anyhow!("a mount has failed")));
+            match mounted {
+                Err(error) if is_it => return Err(error),
+                Ok(_) if !is_it => self.unmount_unused(&key, &lock.lock()),
+                _ => {}
+            }
+            found
+        })
     }
 
     /// Where the files of a parent are in the tree of a whole image alone, builds an image of the parent's
     /// layers: another image of containers has these layers, too.
-    fn complete_below(&self, parent: Option<&str>) -> Result<(), CallError> {
+    fn complete_below(&self, parent: Option<&str>, call: &Call) -> Result<(), CallError> {
         let found = self
             .snapshots
             .lock()
@@ -150,8 +201,8 @@ impl Snapshotter {
             return Ok(());
         }
         log::info!("{layers} layers of {container} are built, since another image has them too");
-        mounts::build(&container, layers, &path)
-            .and_then(|()| self.mounts.mount(&image, &held).map(drop))
+        mounts::build(&container, layers, &path, call)
+            .and_then(|()| self.mounts.mount(&image, &held, call).map(drop))
             .map_err(|error| CallError::Unavailable(error.context(format!("build the layers of {name}"))))?;
         self.change(|snapshots| snapshots.complete(&name, &image))
     }
@@ -163,12 +214,13 @@ impl Snapshotter {
         reference: &str,
         parent: Option<&str>,
         asked: &Asked<'_>,
+        call: &Call,
     ) -> anyhow::Result<()> {
         let Some(image) = content.image().map(str::to_owned) else { return Ok(()) };
         let lock = self.mounts.lock_of(&Mounts::key(&image));
         let held = lock.lock();
         // Already for the lowest layer: where the image cannot be had, all layers are unpacked.
-        let mounted = self.mounts.mount(&image, &held).map(drop);
+        let mounted = self.mounts.mount(&image, &held, call).map(drop);
         mounted
             .and_then(|()| {
                 self.change(|snapshots| {
@@ -188,12 +240,12 @@ impl Snapshotter {
     ///
     /// # Errors
     /// When there is none, or the image below it cannot be mounted.
-    pub fn mounts(&self, key: &str) -> Result<Vec<Mount>, CallError> {
+    pub fn mounts(&self, key: &str, call: &Call) -> Result<Vec<Mount>, CallError> {
         let stack = self.snapshots.lock().stack(key)?;
         for lower in &stack.lower {
             if let Lower::Tree(image) = lower {
                 let lock = self.mounts.lock_of(&Mounts::key(image));
-                self.mounts.mount(image, &lock.lock()).map_err(CallError::Unavailable)?;
+                self.mounts.mount(image, &lock.lock(), call).map_err(CallError::Unavailable)?;
             }
         }
         let layer = Layer::at(self.folder.snapshot(stack.id));

@@ -74,9 +74,7 @@ impl ContainerImage {
         let Some(manifest) = self.blobs.repository.converted(subject, chain_id.as_deref())? else {
             return Ok(None);
         };
-        let name = manifest.annotations.get(NAME_ANNOTATION).and_then(|name| name.parse().ok());
-        let Some(name) = name else { return Ok(None) };
-        Ok(Some(Converted { address: self.address.at(&manifest.digest)?, name, manifest }))
+        Converted::of(&self.address, manifest)
     }
 
     /// A small file that refers to it, with what its manifest says; `None` where that is something else.
@@ -105,6 +103,17 @@ impl ContainerImage {
     }
 }
 
+/// The last one of the images that were made of the container's image with the manifest that `address` names
+/// by its digest, see [`ContainerImage::converted`]. The container's image itself is not asked for.
+///
+/// # Errors
+/// When the address has no digest, the registry refuses, or its list is none.
+pub fn converted(address: &RegistryAddress, client: Arc<HttpClient>) -> anyhow::Result<Option<Converted>> {
+    let repository = Repository::new(address.clone(), client, remote::keyring().logins);
+    let manifest = repository.converted(&address.reference().to_string(), None)?;
+    Ok(manifest.map(|manifest| Converted::of(address, manifest)).transpose()?.flatten())
+}
+
 /// An image of headstart's that was made of a container's image.
 #[derive(Clone, Debug)]
 pub struct Converted {
@@ -114,6 +123,15 @@ pub struct Converted {
     pub name: ImageDigest,
     /// Its manifest, with its annotations.
     pub manifest: Descriptor,
+}
+
+impl Converted {
+    /// That of this manifest, beside the image at `address`, if it has a name.
+    fn of(address: &RegistryAddress, manifest: Descriptor) -> Result<Option<Self>, HttpError> {
+        let name = manifest.annotations.get(NAME_ANNOTATION).and_then(|name| name.parse().ok());
+        let Some(name) = name else { return Ok(None) };
+        Ok(Some(Self { address: address.at(&manifest.digest)?, name, manifest }))
+    }
 }
 
 /// Opens the image at this address.

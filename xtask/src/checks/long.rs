@@ -18,7 +18,9 @@ pub(crate) const LONG: &[Step] = &[
     ("layout-kills", |root| filtered(root, "hs-relocate", "kills_leave", &[("KILLS", "100")])),
     ("trees", |root| filtered(root, "hs-build", "random_trees", &[("TREES", "500")])),
     ("power-cuts", |root| cli(root, "relocates::power_cuts", "POWER_CUTS", "100")),
-    ("containerd", |root| cli(root, "containerd::a_container_does_not_notice", "KILLS", "150")),
+    ("containerd", |root| {
+        cli(root, "containerd_deaths::a_container_does_not_notice_that_snap", "KILLS", "180")
+    }),
     ("kept", |root| cli(root, "keeps::what_was_flushed", "KILLS", "1000")),
     ("recorded", |root| cli(root, "recorded_ext4::", "FLUSHES", "1000")),
     ("week", |root| filtered(root, "hs-overlay", "week::", &[("HEADSTART_OVERLAY_HOURS", "168")])),

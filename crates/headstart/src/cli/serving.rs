@@ -21,6 +21,9 @@ pub(crate) struct ServingFlags {
     /// The socket to the supervisor, for the server that it starts.
     #[arg(long, hide = true, help_heading = "Supervision")]
     pub supervisor_fd: Option<i32>,
+    /// The socket to a process that keeps what the supervisor keeps, for that one: a snapshotter's.
+    #[arg(long, hide = true, help_heading = "Supervision")]
+    pub keeper_fd: Option<i32>,
 }
 
-same_names!(ServingFlags => ServerOptions { unsupervised, metrics, supervisor_fd });
+same_names!(ServingFlags => ServerOptions { unsupervised, metrics, supervisor_fd, keeper_fd });

@@ -1,46 +1,47 @@
 //! Containers of a real containerd that start from lazily mounted images: Debian's containerd, runc, ctr.
 
 use std::fs;
-use std::io::{BufRead, BufReader, Read};
+use std::os::fd::OwnedFd;
 use std::path::{Path, PathBuf};
-use std::process::{Child, Command, Stdio};
+use std::process::{Child, ChildStdout, Command, Stdio};
 use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
 
 use hs_units::Prng;
 use rustix::process::{Pid, Signal, kill_process};
 
+use crate::filling::with_kept;
 use crate::grpc_client::{Called, call, field};
 use crate::registry::{REGISTRY, Registry};
 use crate::scene::{Ran, START, Scene, executable, has_tools, headstart, machine_has, run, tool, wait_until};
 
 const TOOLS: &[&str] = &["containerd", "runc", "ctr", "umoci", "skopeo", REGISTRY];
 /// The namespace of what CRI pulls.
-const CRI: &str = "k8s.io";
+pub(crate) const CRI: &str = "k8s.io";
 const SERVICE: &str = "/containerd.services.snapshots.v1.Snapshots";
 /// Codes of gRPC.
-const OK: u32 = 0;
+pub(crate) const OK: u32 = 0;
 const INVALID: u32 = 3;
 const NOT_FOUND: u32 = 5;
-const EXISTS: u32 = 6;
+pub(crate) const EXISTS: u32 = 6;
 const PRECONDITION: u32 = 9;
 const UNIMPLEMENTED: u32 = 12;
 const INTERNAL: u32 = 13;
 
-fn can_run() -> bool {
+pub(crate) fn can_run() -> bool {
     machine_has(START) && has_tools(TOOLS)
 }
 
 /// A process that is killed when its test ends.
-struct Daemon(Child);
+pub(crate) struct Daemon(Child);
 
 impl Daemon {
-    fn start(mut command: Command, log: &Path) -> Self {
+    pub(crate) fn start(command: &mut Command, log: &Path) -> Self {
         let log = fs::File::options().create(true).append(true).open(log).expect("a file");
         command.stdin(Stdio::null()).stdout(log.try_clone().expect("one more")).stderr(log);
         Self(command.spawn().expect("it starts"))
     }
 
-    fn kill(&mut self) {
+    pub(crate) fn kill(&mut self) {
         let _ = self.0.kill();
         let _ = self.0.wait();
     }
@@ -53,32 +54,55 @@ impl Drop for Daemon {
 }
 
 /// A snapshotter, and a containerd that uses it.
-struct Containers<'a> {
+pub(crate) struct Containers<'a> {
     scene: &'a Scene,
     flags: Vec<String>,
-    snapshotter: Daemon,
+    /// Where a service manager listens.
+    manager: Option<PathBuf>,
+    pub(crate) snapshotter: Daemon,
     containerd: Option<Daemon>,
 }
 
 impl<'a> Containers<'a> {
     /// The snapshotter alone. `flags` are for each mount.
-    fn snapshotter(scene: &'a Scene, flags: &[&str]) -> Self {
-        let flags: Vec<String> = flags.iter().map(|flag| (*flag).to_owned()).collect();
-        let snapshotter = Self::serve(scene, &flags);
-        Self { scene, flags, snapshotter, containerd: None }
+    pub(crate) fn snapshotter(scene: &'a Scene, flags: &[&str]) -> Self {
+        Self::managed(scene, flags, None)
     }
 
-    fn serve(scene: &Scene, flags: &[String]) -> Daemon {
-        let mut command = headstart(["snapshotter", "--root", &scene.arg("root"), "serve", "--socket"]);
-        command.arg(scene.path("s.sock")).arg("--").args(flags);
+    /// The same below a service manager.
+    pub(crate) fn managed(scene: &'a Scene, flags: &[&str], manager: Option<PathBuf>) -> Self {
+        let flags: Vec<String> = flags.iter().map(|flag| (*flag).to_owned()).collect();
+        let snapshotter = Self::serve(scene, &Self::words(scene, &flags), manager.as_deref());
+        Self { scene, flags, manager, snapshotter, containerd: None }
+    }
+
+    /// The arguments of the snapshotter.
+    fn words(scene: &Scene, flags: &[String]) -> Vec<String> {
+        let (root, socket) = (scene.arg("root"), scene.arg("s.sock"));
+        let words = ["snapshotter", "--root", &root, "serve", "--socket", &socket, "--"];
+        words.into_iter().map(str::to_owned).chain(flags.iter().cloned()).collect()
+    }
+
+    fn serve(scene: &Scene, words: &[String], manager: Option<&Path>) -> Daemon {
+        let mut command = headstart(words);
+        command.envs(manager.map(|manager| ("NOTIFY_SOCKET", manager)));
+        Self::listening(scene, &mut command)
+    }
+
+    fn listening(scene: &Scene, command: &mut Command) -> Daemon {
         let daemon = Daemon::start(command, &scene.path("snapshotter.log"));
         let socket = scene.path("s.sock");
         wait_until("the snapshotter listens", || std::os::unix::net::UnixStream::connect(&socket).is_ok());
         daemon
     }
 
-    fn start(scene: &'a Scene, flags: &[&str]) -> Self {
-        let mut containers = Self::snapshotter(scene, flags);
+    pub(crate) fn start(scene: &'a Scene, flags: &[&str]) -> Self {
+        Self::snapshotter(scene, flags).with_containerd()
+    }
+
+    /// Starts a containerd too.
+    pub(crate) fn with_containerd(mut self) -> Self {
+        let scene = self.scene;
         let folder = scene.arg("");
         let config = format!(
             r#"version = 2
@@ -102,12 +126,12 @@ disabled_plugins = ["io.containerd.snapshotter.v1.btrfs", "io.containerd.snapsho
         fs::write(scene.path("containerd.toml"), config).expect("written");
         let mut command = Command::new("containerd");
         command.arg("-c").arg(scene.path("containerd.toml"));
-        containers.containerd = Some(Daemon::start(command, &scene.path("containerd.log")));
-        wait_until("containerd listens", || containers.tried(&["version"]).code == Some(0));
-        containers
+        self.containerd = Some(Daemon::start(&mut command, &scene.path("containerd.log")));
+        wait_until("containerd listens", || self.tried(&["version"]).code == Some(0));
+        self
     }
 
-    fn tried(&self, arguments: &[&str]) -> Ran {
+    pub(crate) fn tried(&self, arguments: &[&str]) -> Ran {
         let mut command = Command::new("ctr");
         command.args(["-a", &self.scene.arg("c.sock"), "-n", CRI]).args(arguments).stdin(Stdio::null());
         command.output().expect("ctr starts").into()
@@ -118,7 +142,7 @@ disabled_plugins = ["io.containerd.snapshotter.v1.btrfs", "io.containerd.snapsho
     }
 
     /// Has CRI pull an image.
-    fn pull(&self, reference: &str) -> Called {
+    pub(crate) fn pull(&self, reference: &str) -> Called {
         self.cri("PullImage", reference)
     }
 
@@ -128,29 +152,54 @@ disabled_plugins = ["io.containerd.snapshotter.v1.btrfs", "io.containerd.snapsho
     }
 
     /// The name of a container: runc has one folder for the containers of all tests.
-    fn id(&self, name: &str) -> String {
+    pub(crate) fn id(&self, name: &str) -> String {
         let folder = self.scene.path("").file_name().expect("a name").to_string_lossy().into_owned();
         format!("{}-{name}", folder.trim_start_matches('.'))
     }
 
     /// Runs a command in a new container of an image.
-    fn run(&self, image: &str, id: &str, command: &[&str]) -> Ran {
+    pub(crate) fn run(&self, image: &str, id: &str, command: &[&str]) -> Ran {
         let before = ["run", "--rm", "--snapshotter", "headstart", image, &self.id(id)];
         self.tried(&[&before, command].concat())
     }
 
-    fn log(&self) -> String {
+    pub(crate) fn log(&self) -> String {
         fs::read_to_string(self.scene.path("snapshotter.log")).expect("a log")
     }
 
     /// Kills the snapshotter, and starts another.
-    fn kill_snapshotter(&mut self) {
+    pub(crate) fn kill_snapshotter(&mut self) {
         self.snapshotter.kill();
-        self.snapshotter = Self::serve(self.scene, &self.flags);
+        let words = Self::words(self.scene, &self.flags);
+        self.snapshotter = Self::serve(self.scene, &words, self.manager.as_deref());
+    }
+
+    /// Starts the next snapshotter, which was killed, with what the service manager has kept.
+    pub(crate) fn start_again(&mut self, kept: &[(String, OwnedFd)]) {
+        self.snapshotter.kill();
+        let mut handed_on = with_kept(kept, &Self::words(self.scene, &self.flags));
+        handed_on.command.envs(self.manager.as_ref().map(|manager| ("NOTIFY_SOCKET", manager)));
+        self.snapshotter = Self::listening(self.scene, &mut handed_on.command);
+    }
+
+    /// Starts a container that goes on, and gives its standard output.
+    pub(crate) fn begin(
+        &self,
+        image: &str,
+        id: &str,
+        flags: &[&str],
+        command: &[&str],
+    ) -> (Child, ChildStdout) {
+        let mut ctr = Command::new("ctr");
+        ctr.args(["-a", &self.scene.arg("c.sock"), "-n", CRI, "run", "--rm", "--snapshotter", "headstart"]);
+        ctr.args(flags).args([image, &self.id(id)]).args(command);
+        let mut child = ctr.stdin(Stdio::null()).stdout(Stdio::piped()).spawn().expect("ctr starts");
+        let stdout = child.stdout.take().expect("piped");
+        (child, stdout)
     }
 
     /// The folders in which images are mounted.
-    fn mounted(&self) -> Vec<String> {
+    pub(crate) fn mounted(&self) -> Vec<String> {
         self.scene
             .mounts()
             .into_iter()
@@ -163,20 +212,25 @@ disabled_plugins = ["io.containerd.snapshotter.v1.btrfs", "io.containerd.snapsho
         call(&self.scene.path("s.sock"), &format!("{SERVICE}/{method}"), message)
     }
 
-    fn prepare(&self, key: &str, parent: &str, labels: &[(&str, &str)]) -> Called {
+    pub(crate) fn prepare(&self, key: &str, parent: &str, labels: &[(&str, &str)]) -> Called {
+        self.ask("Prepare", &Self::prepare_call(key, parent, labels).1)
+    }
+
+    /// The path and the message of a call of Prepare.
+    pub(crate) fn prepare_call(key: &str, parent: &str, labels: &[(&str, &str)]) -> (String, Vec<u8>) {
         let mut message = [field(2, key.as_bytes()), field(3, parent.as_bytes())].concat();
         for (name, value) in labels {
             message.extend(field(4, &[field(1, name.as_bytes()), field(2, value.as_bytes())].concat()));
         }
-        self.ask("Prepare", &message)
+        (format!("{SERVICE}/Prepare"), message)
     }
 
-    fn with_key(&self, method: &str, key: &str) -> Called {
+    pub(crate) fn with_key(&self, method: &str, key: &str) -> Called {
         self.ask(method, &field(2, key.as_bytes()))
     }
 
     /// Ends everything: images are removed, containerd and the snapshotter end, and nothing is left.
-    fn end(mut self, images: &[&str]) {
+    pub(crate) fn end(mut self, images: &[&str]) {
         for image in images {
             assert_eq!(self.cri("RemoveImage", image).code, OK);
         }
@@ -193,7 +247,7 @@ disabled_plugins = ["io.containerd.snapshotter.v1.btrfs", "io.containerd.snapsho
 }
 
 /// A layout with one image of two layers: busybox, and data that does not compress; and the disk of both.
-fn layout(scene: &Scene, data_bytes: usize) -> PathBuf {
+pub(crate) fn layout(scene: &Scene, data_bytes: usize) -> PathBuf {
     let (layout, bundle) = (scene.path("layout"), scene.path("bundle"));
     let image = format!("{}:t", layout.display());
     let root = bundle.join("rootfs");
@@ -222,7 +276,7 @@ fn layout(scene: &Scene, data_bytes: usize) -> PathBuf {
 }
 
 /// The layout's image in a registry; gives its reference.
-fn pushed(registry: &Registry, layout: &Path, tag: &str) -> String {
+pub(crate) fn pushed(registry: &Registry, layout: &Path, tag: &str) -> String {
     let reference = format!("127.0.0.1:{}/tiny:{tag}", registry.port);
     let from = format!("oci:{}:{tag}", layout.display());
     tool("skopeo", &["copy", "-q", "--dest-tls-verify=false", &from, &format!("docker://{reference}")]);
@@ -230,20 +284,20 @@ fn pushed(registry: &Registry, layout: &Path, tag: &str) -> String {
 }
 
 /// Makes an image of a container's image beside it; gives its address.
-fn convert(scene: &Scene, image: &str) -> String {
+pub(crate) fn convert(scene: &Scene, image: &str) -> String {
     let container = format!("oci+http://{image}");
     let state = scene.arg("uploads");
     let ran = run(["convert", &container, "--codec", "zstd:1", "--upload-state", &state, "--json"]).ok();
     ran.json()["address"].as_str().expect("an address").to_owned()
 }
 
-fn add(scene: &Scene, image: &str) {
+pub(crate) fn add(scene: &Scene, image: &str) {
     let container = format!("oci+http://{image}");
     run(["snapshotter", "--root", &scene.arg("root"), "add", &container, &scene.arg("a.hsi")]).ok();
 }
 
 /// The manifest of the layout's image `t`.
-fn manifest(layout: &Path) -> serde_json::Value {
+pub(crate) fn manifest(layout: &Path) -> serde_json::Value {
     let read = |path: &Path| -> serde_json::Value {
         serde_json::from_slice(&fs::read(path).expect("a document")).expect("JSON")
     };
@@ -252,6 +306,27 @@ fn manifest(layout: &Path) -> serde_json::Value {
     let named = manifests.find(|found| found["annotations"]["org.opencontainers.image.ref.name"] == "t");
     let digest = named.expect("it is there")["digest"].as_str().expect("a digest").replace("sha256:", "");
     read(&layout.join("blobs/sha256").join(digest))
+}
+
+/// The digests of the unpacked layers of the layout's image `t`.
+pub(crate) fn diff_ids(layout: &Path) -> Vec<String> {
+    let config = manifest(layout)["config"]["digest"].as_str().expect("a digest").replace("sha256:", "");
+    let config = fs::read(layout.join("blobs/sha256").join(config)).expect("a configuration");
+    let config: serde_json::Value = serde_json::from_slice(&config).expect("JSON");
+    let layers = config["rootfs"]["diff_ids"].as_array().expect("layers").iter();
+    layers.map(|layer| layer.as_str().expect("a digest").to_owned()).collect()
+}
+
+/// A scene with the layout's image in a registry; `None` where containers cannot be run.
+pub(crate) fn with_registry(data_bytes: usize) -> Option<(Scene, PathBuf, Registry, String)> {
+    if !can_run() {
+        return None;
+    }
+    let scene = Scene::new();
+    let layout = layout(&scene, data_bytes);
+    let registry = Registry::start(&scene, false);
+    let image = pushed(&registry, &layout, "t");
+    Some((scene, layout, registry, image))
 }
 
 /// Layers that the registry was asked for.
@@ -265,13 +340,7 @@ fn layers_fetched(scene: &Scene, layout: &Path) -> usize {
 
 #[test]
 fn a_container_starts_from_a_mounted_image_whose_layers_are_not_fetched() {
-    if !can_run() {
-        return;
-    }
-    let scene = Scene::new();
-    let layout = layout(&scene, 100_000);
-    let registry = Registry::start(&scene, false);
-    let image = pushed(&registry, &layout, "t");
+    let Some((scene, layout, registry, image)) = with_registry(100_000) else { return };
     add(&scene, &image);
     let mut containers = Containers::start(&scene, &[]);
     // What is under way is in use, whatever is cleared away meanwhile.
@@ -312,13 +381,7 @@ fn a_container_starts_from_a_mounted_image_whose_layers_are_not_fetched() {
 
 #[test]
 fn other_images_are_unpacked_as_by_overlayfs() {
-    if !can_run() {
-        return;
-    }
-    let scene = Scene::new();
-    let layout = layout(&scene, 100_000);
-    let registry = Registry::start(&scene, false);
-    let image = pushed(&registry, &layout, "t");
+    let Some((scene, layout, registry, image)) = with_registry(100_000) else { return };
     let containers = Containers::start(&scene, &[]);
     let pulled = containers.pull(&image);
     assert_eq!(pulled.code, OK, "{pulled:?} {}", containers.log());
@@ -337,13 +400,7 @@ fn other_images_are_unpacked_as_by_overlayfs() {
 /// CRI names the container's image; what `convert` has made of it refers to it.
 #[test]
 fn what_refers_to_a_containers_image_is_mounted_without_being_added() {
-    if !can_run() {
-        return;
-    }
-    let scene = Scene::new();
-    let layout = layout(&scene, 100_000);
-    let registry = Registry::start(&scene, false);
-    let image = pushed(&registry, &layout, "t");
+    let Some((scene, layout, registry, image)) = with_registry(100_000) else { return };
     convert(&scene, &image);
     // With a log of requests of its own.
     let registry = registry.again(&scene);
@@ -361,23 +418,12 @@ fn what_refers_to_a_containers_image_is_mounted_without_being_added() {
 /// An annotation of a layer leads to an image: one of this layer's image is mounted, another is not.
 #[test]
 fn an_annotation_leads_to_an_image_of_these_layers_alone() {
-    if !can_run() {
-        return;
-    }
-    let scene = Scene::new();
-    let layout = layout(&scene, 100_000);
-    let registry = Registry::start(&scene, false);
-    let image = pushed(&registry, &layout, "t");
+    let Some((scene, layout, registry, image)) = with_registry(100_000) else { return };
     let converted = convert(&scene, &image);
     let artifact = converted.trim_start_matches("oci+http://").to_owned();
     let repository = artifact.split('@').next().expect("a name");
     let containers = Containers::snapshotter(&scene, &["--disk-cache", "none"]);
-    let diff_id = {
-        let config = manifest(&layout)["config"]["digest"].as_str().expect("a digest").replace("sha256:", "");
-        let config = fs::read(layout.join("blobs/sha256").join(config)).expect("a configuration");
-        let config: serde_json::Value = serde_json::from_slice(&config).expect("JSON");
-        config["rootfs"]["diff_ids"][0].as_str().expect("a digest").to_owned()
-    };
+    let diff_id = diff_ids(&layout)[0].clone();
     let annotation = "containerd.io/snapshot/headstart.image";
     let prepare = |key: &str, layer: &str, artifact: &str| {
         containers.prepare(key, "", &[("containerd.io/snapshot.ref", layer), (annotation, artifact)]).code
@@ -443,13 +489,7 @@ fn a_layer_of_a_mounted_image_is_built_for_another_image() {
 /// An image that cannot be had is no reason to start nothing.
 #[test]
 fn an_image_that_cannot_be_mounted_is_unpacked() {
-    if !can_run() {
-        return;
-    }
-    let scene = Scene::new();
-    let layout = layout(&scene, 100_000);
-    let registry = Registry::start(&scene, false);
-    let image = pushed(&registry, &layout, "t");
+    let Some((scene, _, registry, image)) = with_registry(100_000) else { return };
     add(&scene, &image);
     fs::write(scene.path("a.hsi"), "no image").expect("written");
     let containers = Containers::start(&scene, &[]);
@@ -460,83 +500,6 @@ fn an_image_that_cannot_be_mounted_is_unpacked() {
         "hello from the second layer\n"
     );
     assert_eq!(fs::read_dir(scene.path("root/images")).expect("a folder").count(), 0);
-    drop(registry);
-    containers.end(&[&image]);
-}
-
-/// Kills the process that serves the mounted image: the one that a supervisor has started.
-fn kill_server(scene: &Scene) -> bool {
-    let is_server = |pid: &u32| {
-        let line = fs::read(format!("/proc/{pid}/cmdline")).unwrap_or_default();
-        String::from_utf8_lossy(&line).contains("--supervisor-fd")
-    };
-    let server = scene.processes().into_iter().find(is_server);
-    let pid = server.and_then(|pid| Pid::from_raw(pid.cast_signed()));
-    pid.is_some_and(|pid| kill_process(pid, Signal::KILL).is_ok())
-}
-
-/// As many kills as the test is told of (`KILLS`), each of a server and of the snapshotter, while a container
-/// reads what it has not read yet.
-#[test]
-fn a_container_does_not_notice_that_snapshotter_and_servers_are_killed() {
-    if !can_run() {
-        return;
-    }
-    let kills: usize = std::env::var("KILLS").ok().and_then(|text| text.parse().ok()).unwrap_or(10);
-    let scene = Scene::new();
-    // At each kill the container has read a part of it.
-    let data_bytes = (kills + 2) << 20;
-    let layout = layout(&scene, data_bytes);
-    let registry = Registry::start(&scene, false);
-    let image = pushed(&registry, &layout, "t");
-    add(&scene, &image);
-    let mut containers = Containers::start(&scene, &["--prefetch", "off"]);
-    assert_eq!(containers.pull(&image).code, OK, "{}", containers.log());
-    // It reads the next part when it finds a file, and removes that.
-    let script = format!(
-        "echo started; i=0; while [ $i -lt {kills} ]; do while [ ! -e /go/$i ]; do sleep 0.02; done; \
-         busybox dd if=/data bs=1M skip=$i count=1 2>/dev/null | md5sum || exit 9; i=$((i+1)); \
-         done; md5sum /data"
-    );
-    let go = scene.folder("go");
-    let mount = format!("type=bind,src={go},dst=/go,options=rbind:ro");
-    let mut command = Command::new("ctr");
-    command.args([
-        "-a",
-        &scene.arg("c.sock"),
-        "-n",
-        CRI,
-        "run",
-        "--rm",
-        "--snapshotter",
-        "headstart",
-        "--mount",
-    ]);
-    command.args([&mount, &image, &containers.id("one"), "sh", "-c", &script]);
-    command.stdin(Stdio::null()).stdout(Stdio::piped());
-    let mut container = command.spawn().expect("ctr starts");
-    let mut stdout = BufReader::new(container.stdout.take().expect("piped"));
-    let mut printed = String::new();
-    stdout.read_line(&mut printed).expect("a line");
-    assert_eq!(printed, "started\n");
-    let mut servers_killed = 0;
-    for kill in 0..kills {
-        // None is there while a supervisor waits before it starts the next one.
-        servers_killed += usize::from(kill_server(&scene));
-        fs::write(scene.path("go").join(kill.to_string()), "").expect("written");
-        containers.kill_snapshotter();
-    }
-    wait_until("another server is killed", || kill_server(&scene));
-    assert!(servers_killed >= 2, "{servers_killed}");
-    stdout.read_to_string(&mut printed).expect("read");
-    assert!(container.wait().expect("it ends").success(), "{printed}");
-    let mut data = vec![0; data_bytes];
-    Prng::new(81).fill(&mut data);
-    fs::write(scene.path("expected"), data).expect("written");
-    let expected = tool("md5sum", &[&scene.arg("expected")]).stdout;
-    let last = printed.lines().last().expect("a sum");
-    assert_eq!(last.split(' ').next(), expected.split(' ').next(), "{printed}");
-    assert_eq!(printed.lines().count(), kills + 2);
     drop(registry);
     containers.end(&[&image]);
 }

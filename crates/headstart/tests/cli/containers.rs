@@ -2,31 +2,19 @@
 //! runc and podman.
 
 use std::fs;
+use std::io::{BufRead, BufReader};
 use std::process::{Command, Stdio};
+use std::time::Duration;
 
 use rustix::process::{Signal, kill_process};
 use serde_json::{Value, json};
 
-use crate::registry::{REGISTRY, Registry};
+use crate::registry::{REGISTRY, Registry, program, run_here};
 use crate::relay::Relay;
 use crate::scene::{Ran, Running, START, Scene, has_tools, leaving, machine_has, run, tool, wait_until};
 use crate::sources::{layout, root};
-use crate::web::remote;
 
 const TOOLS: &[&str] = &[REGISTRY, "skopeo"];
-
-fn command(scene: &Scene, arguments: &[&str]) -> Command {
-    let mut command = remote(scene, arguments);
-    for name in ["DOCKER_CONFIG", "REGISTRY_AUTH_FILE", "XDG_RUNTIME_DIR", "XDG_CONFIG_HOME"] {
-        command.env_remove(name);
-    }
-    command.env("HOME", scene.path("home"));
-    command
-}
-
-fn run_here(scene: &Scene, arguments: &[&str]) -> Ran {
-    command(scene, arguments).output().expect("the program starts").into()
-}
 
 /// A registry with a container's image, which says `text`.
 fn registry_with(scene: &Scene, text: &str) -> Registry {
@@ -222,7 +210,7 @@ fn what_is_not_sent_to_its_end_refers_to_nothing() {
     let url = format!("oci+http://127.0.0.1:{}/demo:1", relay.port);
     for (round, what) in ["PATCH /v2", "PUT /v2/demo/manifests/sha256:"].into_iter().enumerate() {
         relay.hold(move |line| line.starts_with(what));
-        let converting = Running::start_command(command(&scene, &["convert", &url, "--codec", "zstd:1"]));
+        let converting = Running::start_command(program(&scene, &["convert", &url, "--codec", "zstd:1"]));
         wait_until("it is held", || relay.held() == round + 1);
         converting.signal(Signal::KILL);
         assert!(!converting.end().0.success());
@@ -234,7 +222,7 @@ fn what_is_not_sent_to_its_end_refers_to_nothing() {
         !path.split(' ').next().unwrap_or_default().contains('.')
     };
     relay.hold(is_list);
-    let converting = Running::start_command(command(&scene, &["convert", &url, "--codec", "store"]));
+    let converting = Running::start_command(program(&scene, &["convert", &url, "--codec", "store"]));
     wait_until("it is held", || relay.held() == 3);
     converting.signal(Signal::KILL);
     assert!(!converting.end().0.success());
@@ -265,7 +253,7 @@ fn of_conversions_at_once_none_is_lost() {
     let url = registry.url("demo:1");
     let running: Vec<_> = ["store", "zstd:1", "lz4:1"]
         .map(|codec| {
-            let mut converting = command(&scene, &["convert", &url, "--codec", codec, "--json"]);
+            let mut converting = program(&scene, &["convert", &url, "--codec", codec, "--json"]);
             converting.stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().expect("it starts")
         })
         .into_iter()
@@ -278,6 +266,86 @@ fn of_conversions_at_once_none_is_lost() {
             |entry: &Value| entry["digest"].as_str().is_some_and(|digest| address.ends_with(digest));
         assert_eq!(listed.iter().filter(|entry| is_listed(entry)).count(), 1, "{address}");
     }
+}
+
+/// A token server as docker-registry's authentication by tokens wants it; a token lasts for two seconds or
+/// three: the registry takes one for a minute longer than it says.
+const TOKENS: &str = r#"
+import base64, http.server, json, subprocess, sys, time, urllib.parse
+key, cert = sys.argv[1:3]
+packed = lambda content: base64.urlsafe_b64encode(content).rstrip(b"=")
+chain = [cert_line for cert_line in open(cert).read().split("-----") if len(cert_line) > 100][0].replace("\n", "")
+class Tokens(http.server.BaseHTTPRequestHandler):
+    def do_GET(self):
+        asked = urllib.parse.parse_qs(urllib.parse.urlparse(self.path).query)
+        scopes = [scope.split(":") for scope in asked.get("scope", [])]
+        access = [{"type": kind, "name": name, "actions": actions.split(",")} for kind, name, actions in scopes]
+        now = int(time.time())
+        claims = {"iss": "test", "sub": "me", "aud": "registry", "exp": now - 57, "nbf": now - 120, "iat": now - 120,
+                  "jti": str(time.time_ns()), "access": access}
+        head = {"typ": "JWT", "alg": "RS256", "x5c": [chain]}
+        text = b".".join(packed(json.dumps(part).encode()) for part in (head, claims))
+        signed = subprocess.run(["openssl", "dgst", "-sha256", "-sign", key], input=text, capture_output=True, check=True)
+        body = json.dumps({"token": (text + b"." + packed(signed.stdout)).decode()}).encode()
+        self.send_response(200)
+        self.send_header("Content-Length", str(len(body)))
+        self.end_headers()
+        self.wfile.write(body)
+    def log_message(self, *words):
+        print("token", flush=True)
+server = http.server.ThreadingHTTPServer(("127.0.0.1", 0), Tokens)
+print(server.server_address[1], flush=True)
+server.serve_forever()
+"#;
+
+/// A slow link: the first piece takes longer than a token lasts.
+#[test]
+fn a_token_that_expires_while_an_image_is_sent_is_had_anew() {
+    if !has_tools(TOOLS) || !has_tools(&["openssl", "python3"]) {
+        return;
+    }
+    let scene = Scene::new();
+    let registry = registry_with(&scene, "one");
+    drop(registry);
+    let (key, cert) = (scene.arg("key"), scene.arg("cert"));
+    let made = [
+        "req", "-x509", "-newkey", "rsa:2048", "-nodes", "-subj", "/CN=test", "-keyout", &key, "-out", &cert,
+    ];
+    tool("openssl", &made);
+    let mut tokens = Command::new("python3");
+    tokens
+        .args(["-c", TOKENS, &key, &cert])
+        .stdin(Stdio::null())
+        .stdout(Stdio::piped())
+        .stderr(Stdio::null());
+    let mut tokens = tokens.spawn().expect("it starts");
+    let mut said = BufReader::new(tokens.stdout.take().expect("piped"));
+    let mut port = String::new();
+    said.read_line(&mut port).expect("a port");
+    let config = fs::read_to_string(scene.path("registry.yml")).expect("written");
+    let realm = format!("http://127.0.0.1:{}/token", port.trim());
+    let auth = format!(
+        "auth: {{token: {{realm: {realm:?}, service: registry, issuer: test, rootcertbundle: {cert}}}}}\n"
+    );
+    let _ = fs::remove_file(scene.path("registry.log"));
+    let registry = Registry::start_with(&scene, &(config + &auth));
+    let mut is_slow = true;
+    let relay = Relay::start(registry.port, move |line| {
+        if line.starts_with("PATCH /v2") && std::mem::take(&mut is_slow) {
+            std::thread::sleep(Duration::from_secs(4));
+        }
+        false
+    });
+    let url = format!("oci+http://127.0.0.1:{}/demo:1", relay.port);
+    let converted = convert(&scene, &url, &[]);
+    assert_eq!(converted["was_there"], false, "{converted}");
+    let lines = relay.take_lines();
+    let pieces = lines.iter().filter(|line| line.starts_with("PATCH /v2")).count();
+    assert!(pieces >= 2, "the piece whose token had expired came again: {lines:?}");
+    assert_eq!(convert(&scene, &url, &[])["was_there"], true);
+    tokens.kill().expect("killed");
+    tokens.wait().expect("ended");
+    drop(registry);
 }
 
 fn runc(scene: &Scene, arguments: &[&str]) -> Ran {

@@ -7,7 +7,7 @@ use std::os::fd::{AsRawFd, OwnedFd};
 use std::os::unix::fs::{FileExt, FileTypeExt, PermissionsExt};
 use std::os::unix::net::UnixDatagram;
 use std::path::{Path, PathBuf};
-use std::process::Stdio;
+use std::process::{Command, Stdio};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering::Relaxed};
 use std::time::{Duration, Instant};
@@ -387,7 +387,7 @@ fn a_silent_store_keeps_no_filling_from_its_end() {
 }
 
 /// The messages to a service manager, each with its descriptor.
-fn manager_hears(manager: &UnixDatagram) -> (String, Option<OwnedFd>) {
+pub(crate) fn manager_hears(manager: &UnixDatagram) -> (String, Option<OwnedFd>) {
     use rustix::net::{RecvAncillaryBuffer, RecvAncillaryMessage, RecvFlags, recvmsg};
     let (mut text, mut space) = ([0; 512], [MaybeUninit::uninit(); rustix::cmsg_space!(ScmRights(1))]);
     let mut control = RecvAncillaryBuffer::new(&mut space);
@@ -398,6 +398,34 @@ fn manager_hears(manager: &UnixDatagram) -> (String, Option<OwnedFd>) {
         _ => None,
     });
     (String::from_utf8_lossy(&text[..got.bytes]).into_owned(), descriptor)
+}
+
+/// The program, started with what a service manager has kept. What systemd does: the descriptors from 3 on,
+/// and their names.
+pub(crate) fn with_kept<S: AsRef<std::ffi::OsStr>>(kept: &[(String, OwnedFd)], arguments: &[S]) -> Kept {
+    let names: Vec<&str> = kept.iter().map(|(name, _)| name.as_str()).collect();
+    // Copies for the started program, with numbers above those that they will have there.
+    let copies: Vec<OwnedFd> = kept
+        .iter()
+        .map(|(_, descriptor)| rustix::io::fcntl_dupfd_cloexec(descriptor, 300).expect("a copy"))
+        .collect();
+    for copy in &copies {
+        rustix::io::fcntl_setfd(copy, rustix::io::FdFlags::empty()).expect("handed on");
+    }
+    let moved = |(copy, to): (&OwnedFd, i32)| format!("{to}<&{0} {0}<&-", copy.as_raw_fd());
+    let moves: Vec<String> = copies.iter().zip(3..).map(moved).collect();
+    let script = format!("export LISTEN_PID=$$; exec \"$0\" \"$@\" {}", moves.join(" "));
+    let mut command = Command::new("bash");
+    command.args(["-c", &script, env!("CARGO_BIN_EXE_headstart")]).args(arguments);
+    command.env("LISTEN_FDS", kept.len().to_string()).env("LISTEN_FDNAMES", names.join(":"));
+    command.stdin(Stdio::null());
+    Kept { command, _copies: copies }
+}
+
+/// A command, and what it inherits.
+pub(crate) struct Kept {
+    pub(crate) command: Command,
+    _copies: Vec<OwnedFd>,
 }
 
 /// All of a unit dies at once, and a service manager that keeps descriptors starts it again.
@@ -439,23 +467,7 @@ fn readers_wait_where_a_service_manager_keeps_the_group() {
             });
         }
         assert_eq!(over.load(Relaxed), 0, "nothing answers yet");
-        // What systemd does: the descriptors from 3 on, and their names.
-        let names: Vec<&str> = kept.iter().map(|(name, _)| name.as_str()).collect();
-        // Copies for the started program, with numbers above those that they will have there.
-        let copies: Vec<OwnedFd> = kept
-            .iter()
-            .map(|(_, descriptor)| rustix::io::fcntl_dupfd_cloexec(descriptor, 100).expect("a copy"))
-            .collect();
-        for copy in &copies {
-            rustix::io::fcntl_setfd(copy, rustix::io::FdFlags::empty()).expect("handed on");
-        }
-        let moves: Vec<String> =
-            copies.iter().zip(3..).map(|(copy, to)| format!("{to}<&{}", copy.as_raw_fd())).collect();
-        let script = format!("export LISTEN_PID=$$; exec \"$0\" \"$@\" {}", moves.join(" "));
-        let mut second = std::process::Command::new("bash");
-        second.args(["-c", &script, env!("CARGO_BIN_EXE_headstart")]).args(&attach);
-        second.env("LISTEN_FDS", "4").env("LISTEN_FDNAMES", names.join(":")).stdin(Stdio::null());
-        let second = second.stderr(Stdio::null()).spawn();
+        let second = with_kept(&kept, &attach).command.stderr(Stdio::null()).spawn();
         wait_until("every reader is answered", || over.load(Relaxed) == asked);
         drop(second);
     });

@@ -38,6 +38,20 @@ pub(crate) fn call(socket: &Path, path: &str, message: &[u8]) -> Called {
     runtime.block_on(called).expect("it answers in time")
 }
 
+/// Calls, and hangs up as soon as this is so.
+pub(crate) fn call_and_leave(socket: &Path, path: &str, message: &[u8], is_so: impl Fn() -> bool) {
+    let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().expect("a runtime");
+    runtime.block_on(async {
+        let mut asking = std::pin::pin!(ask(socket, path, message));
+        while !is_so() {
+            let answered = tokio::time::timeout(std::time::Duration::from_millis(5), asking.as_mut()).await;
+            assert!(answered.is_err(), "it was answered: {answered:?}");
+        }
+    });
+    // The connection's task ends with its runtime.
+    drop(runtime);
+}
+
 async fn ask(socket: &Path, path: &str, message: &[u8]) -> Called {
     let stream = tokio::net::UnixStream::connect(socket).await.expect("it listens");
     let http = hyper::client::conn::http2::handshake(TokioExecutor::new(), TokioIo::new(stream));

@@ -15,6 +15,8 @@ mod commits;
 mod confined;
 mod contained;
 mod containerd;
+mod containerd_deaths;
+mod containerd_registry;
 mod containers;
 mod deaths;
 mod demo;

@@ -105,7 +105,7 @@ impl Drop for Registry {
 }
 
 /// The program without logins, and with its home in the scene.
-fn program(scene: &Scene, arguments: &[&str]) -> Command {
+pub(crate) fn program(scene: &Scene, arguments: &[&str]) -> Command {
     let mut command = remote(scene, arguments);
     for name in ["DOCKER_CONFIG", "REGISTRY_AUTH_FILE", "XDG_RUNTIME_DIR", "XDG_CONFIG_HOME"] {
         command.env_remove(name);
@@ -114,7 +114,7 @@ fn program(scene: &Scene, arguments: &[&str]) -> Command {
     command
 }
 
-fn run_here(scene: &Scene, arguments: &[&str]) -> Ran {
+pub(crate) fn run_here(scene: &Scene, arguments: &[&str]) -> Ran {
     program(scene, arguments).output().expect("the program starts").into()
 }
 

@@ -45,7 +45,7 @@ use changed::ChangedDisk;
 pub use changed::DiskChanges;
 use cloop::CloopDisk;
 use container::Chosen;
-pub use container::{Blob, Blobs, ContainerFault, Known, Platform, ResolvedImage};
+pub use container::{Blob, Blobs, ContainerFault, Known, Platform, ResolvedImage, chain_ids};
 pub use error::SourceError;
 use qcow2::Qcow2Disk;
 pub use qcow2::Qcow2Fault;

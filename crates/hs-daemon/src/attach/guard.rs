@@ -19,7 +19,7 @@ use super::report::{Behind, Report};
 use super::standby::Standby;
 use hs_output::log_output;
 use hs_service::background::Parent;
-use hs_service::backoff::Backoff;
+use hs_service::backoff::{Backoff, Death};
 use hs_service::careful;
 use hs_service::ending::EndsEarly;
 use hs_service::notify::{self, Manager};
@@ -73,7 +73,7 @@ pub(super) fn guard(args: &Attach, arguments: &[OsString], quiet: bool) -> anyho
 /// The descriptors that the service manager has kept of this file. Its readers wait since all its processes
 /// have died.
 fn kept(args: &Attach, subject: &Subject) -> Option<Attachment> {
-    let [group, writer, sidecar, ledger] = notify::kept(KEPT)?;
+    let [group, writer, sidecar, ledger] = notify::all_of(notify::kept(), KEPT)?;
     let attachment = Attachment::resume(&args.file, Handover { group, writer, sidecar, ledger });
     match attachment.and_then(|attachment| attachment.check(subject).map(|()| attachment)) {
         Ok(attachment) => Some(attachment),
@@ -340,7 +340,9 @@ impl<'a> Guard<'a> {
         let Left { waiting, denied } =
             self.survivors.after_a_death(&self.attachment, status.signal() != Some(libc::SIGKILL));
         log::error!("{why}; of its readers, {waiting} go on waiting, and {denied} got an error");
-        let pause = self.backoff.died(was_ready, lived);
+        // Those that are not ready count whoever ended them: readers are not to wait for ever.
+        let was_killed = was_ready && status.signal() == Some(libc::SIGKILL);
+        let pause = self.backoff.died(Death { served: was_ready, lived, was_killed });
         // A server that was killed by a signal has not failed itself, unless every server gets a signal.
         let was_killed = status.signal().is_some() && self.backoff.failures() <= MOST_EARLY_DEATHS;
         if (was_ready && !status.success()) || was_killed {

@@ -17,10 +17,15 @@ pub const PROFILE_TYPE: &str = "application/vnd.headstart.profile.v1";
 pub const SOURCE_ANNOTATION: &str = "io.headstart.source";
 /// Of the same: the chain ID of all layers (image specification 1.1), which is one name of the root.
 pub const CHAIN_ANNOTATION: &str = "io.headstart.chain-id";
+/// Of the same: the digests of the unpacked layers, the lowest first, with spaces between.
+pub const LAYERS_ANNOTATION: &str = "io.headstart.layers";
 /// Of the same: the platform, `linux/amd64`.
 pub const PLATFORM_ANNOTATION: &str = "io.headstart.platform";
 /// Of the same: what else the conversion depends on. Equal ones need not be made again.
 pub const RECIPE_ANNOTATION: &str = "io.headstart.recipe";
+/// Of the layers of a container's image: the image that was made of it, `HOST/NAME@sha256:…`. containerd
+/// hands annotations that begin so to its snapshotter.
+pub const CONTAINERD_ANNOTATION: &str = "containerd.io/snapshot/headstart.image";
 /// Of a profile: the command that was recorded.
 pub const COMMAND_ANNOTATION: &str = "io.headstart.command";
 /// When it was made, RFC 3339 in UTC: of several, the last one counts.

@@ -36,8 +36,9 @@ pub use converted::newest_first;
 pub use copy::{Copying, copy};
 pub use login::{Login, Logins};
 pub use manifest::{
-    CHAIN_ANNOTATION, COMMAND_ANNOTATION, CREATED_ANNOTATION, Descriptor, IMAGE_TYPE, NAME_ANNOTATION,
-    PLATFORM_ANNOTATION, PROFILE_TYPE, RECIPE_ANNOTATION, SOURCE_ANNOTATION,
+    CHAIN_ANNOTATION, COMMAND_ANNOTATION, CONTAINERD_ANNOTATION, CREATED_ANNOTATION, Descriptor, IMAGE_TYPE,
+    LAYERS_ANNOTATION, NAME_ANNOTATION, PLATFORM_ANNOTATION, PROFILE_TYPE, RECIPE_ANNOTATION,
+    SOURCE_ANNOTATION,
 };
 pub use push::{Artifact, abandon, push};
 pub use repository::{Repository, RepositoryBlob};

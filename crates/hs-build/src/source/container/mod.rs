@@ -19,7 +19,7 @@ use documents::{
 };
 pub use fault::{ContainerFault, Known};
 use hs_ext4::Time;
-pub use resolved::ResolvedImage;
+pub use resolved::{ResolvedImage, chain_ids};
 
 use super::archive::{Stamps, Unpacked};
 use super::archive_bytes::{ArchiveBytes, Packing, peek};

@@ -54,15 +54,26 @@ impl ResolvedImage {
         })
     }
 
-    /// The name of all layers together: image specification 1.1, "Layer `ChainID`". Images of one root have
-    /// the same, whatever their manifests say beside it. `None` where the configuration has no layers.
+    /// The name of all layers together. Images of one root have the same, whatever their manifests say beside
+    /// it. `None` where the configuration has no layers.
     #[must_use]
     pub fn chain_id(&self) -> Option<String> {
-        let (first, rest) = self.diff_ids.split_first()?;
-        Some(
-            rest.iter().fold(first.clone(), |below, layer| Sha256::of(format!("{below} {layer}").as_bytes())),
-        )
+        chain_ids(&self.diff_ids).pop()
     }
+}
+
+/// The chain ID of each layer, from the digests of the unpacked layers: image specification 1.1, "Layer
+/// `ChainID`".
+#[must_use]
+pub fn chain_ids(diff_ids: &[String]) -> Vec<String> {
+    let mut chain: Vec<String> = Vec::new();
+    for layer in diff_ids {
+        chain.push(match chain.last() {
+            None => layer.clone(),
+            Some(below) => Sha256::of(format!("{below} {layer}").as_bytes()),
+        });
+    }
+    chain
 }
 
 #[cfg(test)]

@@ -1,0 +1,79 @@
+//! Containers of containerd whose registry is slow, silent, or far away.
+
+use std::net::TcpListener;
+
+use crate::containerd::{Containers, EXISTS, OK, convert, diff_ids, with_registry};
+use crate::grpc_client::call_and_leave;
+use crate::relay::Relay;
+use crate::scene::{Scene, machine_has, wait_until};
+
+const REFERENCE: &str = "containerd.io/snapshot.ref";
+const ANNOTATION: &str = "containerd.io/snapshot/headstart.image";
+
+/// A registry that takes connections and says nothing is no reason to start nothing, and is told of once.
+#[test]
+fn a_silent_registry_holds_up_no_pull() {
+    if !machine_has(&[]) {
+        return;
+    }
+    let scene = Scene::new();
+    let silent = TcpListener::bind("127.0.0.1:0").expect("a port");
+    let port = silent.local_addr().expect("an address").port();
+    let artifact = format!("127.0.0.1:{port}/x@sha256:{}", "ab".repeat(32));
+    let containers = Containers::snapshotter(&scene, &[]);
+    for (key, layer) in [("a", "11"), ("b", "22"), ("c", "33")] {
+        let layer = format!("sha256:{}", layer.repeat(32));
+        let prepared = containers.prepare(key, "", &[(REFERENCE, &layer), (ANNOTATION, &artifact)]);
+        assert_eq!(prepared.code, OK, "{prepared:?}");
+    }
+    let log = containers.log();
+    assert_eq!(log.matches("is unpacked as any other").count(), 1, "{log}");
+    assert!(log.contains("takes more than"), "{log}");
+}
+
+/// The registry has said what is mounted, and is silent when the image itself is asked for: the caller gives
+/// up, and the next one need not wait for what that call had begun.
+#[test]
+fn a_call_that_is_cancelled_ends_the_mount_that_it_had_begun() {
+    let Some((scene, layout, registry, image)) = with_registry(100_000) else { return };
+    let converted = convert(&scene, &image);
+    let relay = Relay::start(registry.port, |line| line.contains("/blobs/"));
+    let artifact = converted.trim_start_matches("oci+http://");
+    let artifact = artifact.replace(&registry.port.to_string(), &relay.port.to_string());
+    let layer = diff_ids(&layout)[0].clone();
+    let containers = Containers::snapshotter(&scene, &["--disk-cache", "none"]);
+    let labels = [(REFERENCE, layer.as_str()), (ANNOTATION, artifact.as_str())];
+    let (path, message) = Containers::prepare_call("one", "", &labels);
+    call_and_leave(&scene.path("s.sock"), &path, &message, || relay.held() > 0);
+    relay.hold(|_| false);
+    let prepared = containers.prepare("two", "", &labels);
+    assert_eq!(prepared.code, EXISTS, "{prepared:?} {}", containers.log());
+    let name = format!("headstart/1/{layer}");
+    assert_eq!(containers.with_key("Remove", &name).code, OK, "{}", containers.log());
+    wait_until("the image is unmounted", || containers.mounted().is_empty());
+    drop(registry);
+    containers.end(&[]);
+}
+
+/// Each request is a round trip that a container waits for.
+#[test]
+fn a_mount_asks_its_registry_for_little() {
+    let Some((scene, layout, registry, image)) = with_registry(100_000) else { return };
+    let converted = convert(&scene, &image);
+    let relay = Relay::start(registry.port, |_| false);
+    let artifact = converted.trim_start_matches("oci+http://");
+    let artifact = artifact.replace(&registry.port.to_string(), &relay.port.to_string());
+    let layer = diff_ids(&layout)[0].clone();
+    let containers = Containers::snapshotter(&scene, &["--disk-cache", "none"]);
+    let prepared = containers.prepare("one", "", &[(REFERENCE, &layer), (ANNOTATION, &artifact)]);
+    assert_eq!(prepared.code, EXISTS, "{prepared:?} {}", containers.log());
+    let lines = relay.take_lines();
+    let manifests = lines.iter().filter(|line| line.contains("/manifests/")).count();
+    let others = lines.len() - manifests;
+    // One for the snapshotter and one for the server; the image's head, and what a mount reads of it.
+    assert!(manifests == 2 && others <= 4, "{lines:?}");
+    assert_eq!(containers.with_key("Remove", &format!("headstart/1/{layer}")).code, OK);
+    wait_until("the image is unmounted", || containers.mounted().is_empty());
+    drop(registry);
+    containers.end(&[]);
+}

@@ -1,0 +1,88 @@
+//! One lazily mounted image: `headstart mount` with its supervisor, and the keeper of both.
+
+use std::ffi::OsString;
+use std::path::PathBuf;
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+use anyhow::Context;
+use hs_linux::mounts::{clear_dead, mounted_at};
+use hs_service::backoff::{Backoff, Death};
+use hs_service::keeper::{Keeper, Offer};
+use hs_service::notify::Manager;
+
+use crate::program;
+use crate::waiting::Call;
+
+/// How long a supervisor that goes on for another may take until it serves.
+const NEXT_PATIENCE: Duration = Duration::from_secs(120);
+
+/// An image, and where it is mounted.
+#[derive(Clone, Debug)]
+pub(crate) struct MountedImage {
+    /// A file's path, or an address.
+    pub(crate) image: String,
+    /// The name of its folder.
+    pub(crate) key: String,
+    /// Where its disk is.
+    pub(crate) disk: PathBuf,
+    /// Where the file system in the disk is.
+    pub(crate) tree: PathBuf,
+    /// Further flags of `headstart mount`.
+    pub(crate) flags: Arc<[OsString]>,
+}
+
+impl MountedImage {
+    /// Mounts it.
+    pub(crate) fn start(
+        &self,
+        manager: &Arc<Manager>,
+        call: &Call,
+        patience: Duration,
+    ) -> anyhow::Result<Keeper> {
+        let (keeper, offer) = Keeper::new(&self.key, Arc::clone(manager))?;
+        self.run(&offer, call, patience)?;
+        keeper.store_link();
+        Ok(keeper)
+    }
+
+    fn run(&self, offer: &Offer, call: &Call, patience: Duration) -> anyhow::Result<()> {
+        let mut arguments: Vec<OsString> =
+            ["mount", "--quiet", "--trusted", "--clear-dead"].map(Into::into).into();
+        arguments.push(offer.flag().into());
+        arguments.extend(self.flags.iter().cloned());
+        let (tree, disk) = (self.tree.clone(), self.disk.clone());
+        arguments.extend(["--fs".into(), tree.into(), "--".into(), (&self.image).into(), disk.into()]);
+        program::run(&arguments, Some(offer), call, patience)
+            .with_context(|| format!("{} was not mounted", self.image))
+    }
+
+    /// Keeps what the supervisor keeps, until the image is unmounted. Where supervisor and server have died
+    /// together, others go on: what reads from the image waits meanwhile.
+    pub(crate) fn keep(&self, mut keeper: Keeper) {
+        let mut backoff = Backoff::default();
+        let mut began = Instant::now();
+        loop {
+            keeper.hear_all();
+            if !matches!(mounted_at(&self.disk), Ok(Some(_))) {
+                return keeper.end();
+            }
+            log::error!("{}: supervisor and server are gone; others go on", self.image);
+            let death = Death { served: true, lived: began.elapsed(), was_killed: true };
+            std::thread::sleep(backoff.died(death));
+            began = Instant::now();
+            let next =
+                keeper.offer_again().and_then(|offer| self.run(&offer, &Call::default(), NEXT_PATIENCE));
+            if let Err(error) = next {
+                log::error!("{}: what reads from it gets errors now: {error:#}", self.image);
+                // Only now the kernel knows that nothing answers.
+                keeper.end();
+                if let Err(error) = clear_dead(&self.disk, Some(&self.tree)) {
+                    log::error!("{error}");
+                }
+                return;
+            }
+            keeper.store_link();
+        }
+    }
+}
