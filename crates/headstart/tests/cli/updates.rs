@@ -73,12 +73,12 @@ fn a_channel_that_moves_on_brings_only_what_is_new() {
     let key = run(["keygen", &scene.arg("k")]).ok().stdout.trim().to_owned();
     let nginx = Nginx::start(&scene, "");
     let address = format!("{}{key}", nginx.url("stable.minisig"));
-    let state = ["--disk-cache=cache", "--channel-state=state"];
+    let cache = "--disk-cache=cache";
     let publish = |image: &str, date: &str| {
         let (image, secret) = (scene.arg(&format!("www/{image}")), scene.arg("k.key"));
         run(["sign", &image, "--key", &secret, "--channel", "stable", "--date", date]).ok();
     };
-    let fill = || run_remote(&scene, &["cache", "fill", &address, "--json", state[0]]).ok().json();
+    let fill = || run_remote(&scene, &["cache", "fill", &address, "--json", cache]).ok().json();
     let moved = || nginx.answered().iter().map(|(_, bytes, _)| bytes).sum::<u64>();
     publish("v1.hsi", "2026-01-01");
     let first = fill();
@@ -98,7 +98,7 @@ fn a_channel_that_moves_on_brings_only_what_is_new() {
     // All of it is there before anything is switched to it.
     drop(nginx);
     let out = ["-o", "out.raw", "--format", "raw", "--offline"];
-    run_remote(&scene, &[&["export", &address][..], &out, &state].concat()).ok();
+    run_remote(&scene, &[&["export", &address, cache][..], &out].concat()).ok();
     assert!(fs::read(scene.path("out.raw")).expect("exported") == disk(&scene, "www/v2.hsi"));
 }
 
