@@ -20,7 +20,7 @@ pub struct Earlier {
 
 /// What a node of the plan had in the earlier file system.
 #[derive(Clone, Copy, PartialEq, Eq, Default, Debug)]
-pub struct Kept {
+pub struct KeptNode {
     /// The number of its inode; 0 if it had none.
     pub inode: u32,
     /// The first block of its content, which lay in one piece, and how many there were; of a directory or a

@@ -7,7 +7,7 @@ use hs_units::{BLOCK_BYTES, to_u32, to_usize};
 use crate::attributes::{self, MOST_SHARES};
 use crate::bytes::{Block, inode_seed};
 use crate::directory::Directories;
-use crate::earlier::{Earlier, Kept};
+use crate::earlier::{Earlier, KeptNode};
 use crate::error::LayoutError;
 use crate::extents::Extents;
 use crate::geometry::{Geometry, INODES_PER_BLOCK};
@@ -105,7 +105,7 @@ impl Layout {
     pub(crate) fn new(
         mut plan: Plan,
         first: &[NodeId],
-        earlier: Option<(&Earlier, &[Kept])>,
+        earlier: Option<(&Earlier, &[KeptNode])>,
         options: &LayoutOptions,
     ) -> Result<Self, LayoutError> {
         let hash_seed = earlier.map_or_else(|| hash_seed(options.uuid), |(earlier, _)| earlier.hash_seed);

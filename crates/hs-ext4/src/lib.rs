@@ -40,7 +40,7 @@ mod places;
 mod plan;
 mod tables;
 
-pub use earlier::{Earlier, Kept};
+pub use earlier::{Earlier, KeptNode};
 pub use error::{LayoutError, Refusal};
 pub use layout::{Layout, LayoutOptions, Run, RunContent};
 pub use plan::{Attributes, DataRun, Kind, MOST_FILE_BYTES, Meta, NodeId, Plan, Time};

@@ -9,7 +9,7 @@ use std::collections::BTreeMap;
 use std::ops::Range;
 
 use crate::data_order;
-use crate::earlier::{Earlier, Kept};
+use crate::earlier::{Earlier, KeptNode};
 use crate::geometry::{GROUP_BLOCKS, Geometry, LEAST_LAST_GROUP, Span};
 use crate::inode;
 use crate::layout::LayoutOptions;
@@ -26,7 +26,7 @@ pub(crate) fn like(
     plan: &mut Plan,
     items: &mut Items,
     earlier: &Earlier,
-    kept: &[Kept],
+    kept: &[KeptNode],
     options: &LayoutOptions,
 ) -> Option<Places> {
     let kept_of = |node: u32| kept.get(node as usize).copied().unwrap_or_default();
@@ -82,11 +82,11 @@ fn keep_files(
     plan: &mut Plan,
     space: &mut Space,
     earlier: &Earlier,
-    kept_of: &impl Fn(u32) -> Kept,
+    kept_of: &impl Fn(u32) -> KeptNode,
     is_placed: &mut [bool],
 ) {
     for (number, node) in (0..).zip(&mut plan.nodes) {
-        let Kept { place: Some((first, blocks)), is_same: true, .. } = kept_of(number) else { continue };
+        let KeptNode { place: Some((first, blocks)), is_same: true, .. } = kept_of(number) else { continue };
         let fits = node.is(inode::REGULAR) && blocks == u64::from(node.blocks) && blocks > 0;
         let is_free = fits && !is_placed[number as usize] && first + blocks <= earlier.blocks();
         if is_free && space.take(first, blocks) {
@@ -120,7 +120,7 @@ fn keep_large_files(
     plan: &mut Plan,
     space: &mut Space,
     earlier: &Earlier,
-    kept_of: &impl Fn(u32) -> Kept,
+    kept_of: &impl Fn(u32) -> KeptNode,
     is_placed: &mut [bool],
 ) {
     for (number, node) in (0..).zip(&mut plan.nodes) {

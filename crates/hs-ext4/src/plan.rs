@@ -6,7 +6,7 @@ use std::sync::Arc;
 use hs_units::{BLOCK_BYTES, to_u32, to_usize};
 
 use crate::attributes::{self, AttributeSet};
-use crate::earlier::{Earlier, Kept};
+use crate::earlier::{Earlier, KeptNode};
 use crate::error::{LayoutError, Refusal};
 use crate::extents::{EXTENT_BLOCKS, Extent};
 use crate::inode;
@@ -289,7 +289,7 @@ impl Plan {
     pub fn lay_out_like(
         self,
         earlier: &Earlier,
-        kept: &[Kept],
+        kept: &[KeptNode],
         options: &LayoutOptions,
     ) -> Result<Layout, LayoutError> {
         Layout::new(self, &[], Some((earlier, kept)), options)

@@ -3,7 +3,7 @@
 use std::collections::{BTreeMap, HashMap};
 use std::sync::Arc;
 
-use hs_ext4::{Earlier, Kept, Layout, NodeId, Plan};
+use hs_ext4::{Earlier, KeptNode, Layout, NodeId, Plan};
 use hs_format::Decompressor;
 use hs_image::{Blocks, Image, LoadedChunk};
 use hs_units::{BLOCK_BYTES, BlockRange, Lba, to_usize};
@@ -187,12 +187,16 @@ impl OldTree {
     }
 
     /// What of this each node of the plan has, and the inode that its content comes from.
-    fn keep(&self, plan: &Plan, contents: &[Option<ContentDigest>]) -> (Vec<Kept>, BTreeMap<u32, NodeId>) {
+    fn keep(
+        &self,
+        plan: &Plan,
+        contents: &[Option<ContentDigest>],
+    ) -> (Vec<KeptNode>, BTreeMap<u32, NodeId>) {
         let mut by_content: HashMap<ContentDigest, Vec<u32>> = HashMap::new();
         for (&number, node) in self.nodes.iter().rev() {
             node.content.iter().for_each(|content| by_content.entry(*content).or_default().push(number));
         }
-        let mut kept = vec![Kept::default(); plan.nodes()];
+        let mut kept = vec![KeptNode::default(); plan.nodes()];
         let mut from = BTreeMap::new();
         kept[0] = self.kept(plan, NodeId::ROOT, ROOT_INODE);
         for index in 1..plan.nodes() {
@@ -228,12 +232,12 @@ impl OldTree {
     }
 
     /// The inode and the place of an inode whose path a node has, if it is of the same kind.
-    fn kept(&self, plan: &Plan, node: NodeId, inode: u32) -> Kept {
+    fn kept(&self, plan: &Plan, node: NodeId, inode: u32) -> KeptNode {
         let old = self.nodes.get(&inode).filter(|old| {
             matches!(old.kind, FileKind::Regular | FileKind::Directory | FileKind::Link)
                 && (old.kind == FileKind::Directory) == plan.is_directory(node)
         });
-        Kept { inode, place: old.and_then(|old| old.place), is_same: false }
+        KeptNode { inode, place: old.and_then(|old| old.place), is_same: false }
     }
 
     fn moves(&self, layout: &Layout, from: &BTreeMap<u32, NodeId>) -> Moves {
