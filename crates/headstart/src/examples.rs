@@ -30,6 +30,7 @@ const EXAMPLES: &[(&str, &[&str])] = &[
             "headstart build vm.qcow2 -o vm.hsi",
             "headstart build disk.raw -o disk.hsi --codec zstd:3 --window 256K",
             "headstart build /srv/root -o fast.hsi --profile start.hsp",
+            "headstart build /srv/root -o v2.hsi --like v1.hsi            # an update that moves little",
         ],
     ),
     (

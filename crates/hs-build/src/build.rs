@@ -123,6 +123,10 @@ fn write_image(
         let rule = "a window is a power of two from 4K to 4M";
         return Err(BuildError::Option { option: "window", value: window_bytes.to_string(), rule });
     }
+    if source.like().is_some_and(|(image, _)| image.window_bytes() != window_bytes) {
+        let rule = "a disk that is laid out like that of an image has its windows";
+        return Err(BuildError::Option { option: "window", value: window_bytes.to_string(), rule });
+    }
     let geometry = ColdGeometry {
         disk_bytes: source.bytes(),
         window_blocks: to_u32(window_bytes / BLOCK_BYTES),

@@ -28,7 +28,7 @@ mod start_config;
 
 pub use base::BaseBlocks;
 pub use build::{BuildOptions, BuildReport, DEFAULT_LEVEL, WINDOW_BYTES, build, build_unnamed};
-pub use commit::commit;
+pub use commit::{build_like, commit};
 pub use error::BuildError;
 pub use files::{ListedFile, find_files, list_files};
 pub use find::find_blocks;

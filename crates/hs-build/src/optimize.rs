@@ -27,6 +27,7 @@ use crate::BuildError;
 use crate::build::{format_error, write_superblock};
 use crate::earlier;
 use crate::output::Output;
+use crate::source::Moves;
 
 /// Hints beyond what the format holds are left out: the first ones matter most, and all are optional.
 const MOST_HINTS: usize = MAX_HINTS_BYTES as usize / HINT_BYTES;
@@ -124,8 +125,9 @@ pub fn optimize(
     Ok(OptimizeReport { kept_bytes, ..report })
 }
 
-/// Writes to `output` the image with the hot region of `before`, an image of another disk: its order stays,
-/// and each chunk that the disk of `image` has too is copied as it is stored.
+/// Writes to `output` the image with the hot region of `before`, an image of another disk, whose blocks are
+/// now where `moves` says: its order stays, and each chunk that the disk of `image` has too is copied as it
+/// is stored.
 ///
 /// # Errors
 /// When the image is damaged or the output cannot be written.
@@ -133,12 +135,14 @@ pub(crate) fn carry(
     image: &Image,
     file: Option<&Path>,
     before: &Image,
+    moves: Option<&Moves>,
     output: &Path,
     options: &OptimizeOptions,
     progress: &(dyn Fn(Progress) + Sync),
 ) -> Result<OptimizeReport, BuildError> {
     let profiles: Vec<_> = earlier::start(before).into_iter().collect();
-    let hot = HotContent { plan: earlier::plan(before), profiles: &profiles, carried: Some(before) };
+    let (plan, numbers) = earlier::plan(before, moves);
+    let hot = HotContent { plan, profiles: &profiles, carried: Some((before, &numbers)) };
     write(image, file, &hot, output, options, progress)
 }
 
@@ -146,8 +150,8 @@ pub(crate) fn carry(
 struct HotContent<'a> {
     plan: LayoutPlan,
     profiles: &'a [Profile],
-    /// An image whose hot chunks are those of the plan, of which some may be the same.
-    carried: Option<&'a Image>,
+    /// An image, and the number that each chunk of the plan has there, of which some may be the same.
+    carried: Option<(&'a Image, &'a [u32])>,
 }
 
 fn write(
@@ -387,7 +391,8 @@ fn gather_chunks(image: &Image, hot: &HotContent<'_>, out: &Sender<Gathered>) ->
             raw.extend_from_slice(block);
         }
         // A damaged one is stored anew.
-        let carried = hot.carried.and_then(|image| image.load_hot(to_u32(number as u64), &mut tools).ok());
+        let carried =
+            hot.carried.and_then(|(image, numbers)| image.load_hot(numbers[number], &mut tools).ok());
         let carried = carried.filter(|loaded| loaded.raw == raw);
         if out.send(Gathered { number, raw, carried }).is_err() {
             break;

@@ -22,9 +22,13 @@ const REQUEST_BYTES: u64 = 4 << 20;
 /// How long the media of this machine's servers must have been left alone.
 const QUIET: Duration = Duration::from_millis(500);
 
+/// As nice(1) counts: all processor time that others leave.
+const NICE: i32 = 19;
+
 #[derive(Serialize)]
 struct Filled {
     image: String,
+    name: String,
     fetched_bytes: u64,
     kept_bytes: u64,
     is_complete: bool,
@@ -56,6 +60,11 @@ pub fn run(args: &CacheFill, quiet: bool) -> anyhow::Result<()> {
         bail!("{address} is a file: only what lies elsewhere is kept");
     }
     let image = open_image(&arg)?;
+    let name = image.superblock().image_digest().to_string();
+    if !args.now {
+        // Programs of this machine go before.
+        let _ = rustix::process::setpriority_process(None, NICE);
+    }
     let bar = Bar::new(quiet);
     let mut seen = None;
     let mut between = |progress: Progress| {
@@ -75,6 +84,7 @@ pub fn run(args: &CacheFill, quiet: bool) -> anyhow::Result<()> {
     }
     let filled = Filled {
         image: arg.display().to_string(),
+        name,
         fetched_bytes: report.fetched_bytes,
         kept_bytes: report.kept_bytes,
         is_complete: report.is_complete,

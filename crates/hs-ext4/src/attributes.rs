@@ -5,7 +5,6 @@
 use crate::bytes::{Block, checksum, put};
 use crate::error::Refusal;
 use crate::plan::Attributes;
-use crate::values::Values;
 
 const MAGIC: u64 = 0xea02_0000;
 /// Bytes of an entry before its name.
@@ -144,12 +143,12 @@ pub(crate) fn write_in_inode(set: &AttributeSet, area: &mut [u8]) {
     store(set, &mut area[4..], 0, |_, _| {});
 }
 
-/// Writes a set that so many inodes share into its block.
+/// Writes a set that so many inodes share into its block. `inode_of` knows the inode of a value apart.
 pub(crate) fn write_block(
     set: &AttributeSet,
     shares: u32,
     number: u64,
-    (seed, values): (u32, &Values),
+    (seed, inode_of): (u32, &dyn Fn(&[u8]) -> u32),
     block: &mut Block,
 ) {
     put(block, MAGIC, &[(0, 4)]);
@@ -161,7 +160,7 @@ pub(crate) fn write_block(
         put(entry, attribute.hash(seed).into(), &[(12, 4)]);
         if attribute.is_apart {
             put(entry, 0, &[(2, 2)]);
-            put(entry, values.inode_of(&attribute.value).into(), &[(4, 4)]);
+            put(entry, inode_of(&attribute.value).into(), &[(4, 4)]);
         }
     });
     let sum = checksum(checksum(seed, &number.to_le_bytes()), block);

@@ -11,6 +11,7 @@ use crate::bytes::{BLOCK, Block, checksum, put};
 use crate::error::LayoutError;
 use crate::hash;
 use crate::inode;
+use crate::numbers::Numbers;
 use crate::plan::{Entry, NodeId, Plan};
 
 const HEADER: usize = 8;
@@ -117,17 +118,17 @@ impl Directories {
     /// Writes a block of a directory, counted in it, into zeros.
     pub(crate) fn write_block(
         &self,
-        plan: &Plan,
+        (plan, numbers): (&Plan, &Numbers),
         directory: &Directory,
         number: u32,
         inode_seed: u32,
         block: &mut Block,
     ) {
         if !directory.has_index() {
-            write_dots(plan, directory.node, 12, block);
-            self.write_names(plan, directory.names.clone(), (12, DOTS), inode_seed, block);
+            write_dots((plan, numbers), directory.node, 12, block);
+            self.write_names((plan, numbers), directory.names.clone(), (12, DOTS), inode_seed, block);
         } else if number == 0 {
-            write_dots(plan, directory.node, to_u32(BLOCK as u64) - 12, block);
+            write_dots((plan, numbers), directory.node, to_u32(BLOCK as u64) - 12, block);
             put(block, hash::VERSION.into(), &[(0x1c, 1)]);
             put(block, 8, &[(0x1d, 1)]);
             put(block, u64::from(directory.index_blocks > 0), &[(0x1e, 1)]);
@@ -147,7 +148,7 @@ impl Directories {
             let next = leaf + 1;
             let end =
                 if next < directory.leaves.end { self.leaves[next as usize] } else { directory.names.end };
-            self.write_names(plan, self.leaves[leaf as usize]..end, (0, 0), inode_seed, block);
+            self.write_names((plan, numbers), self.leaves[leaf as usize]..end, (0, 0), inode_seed, block);
         }
     }
 
@@ -192,7 +193,7 @@ impl Directories {
     /// reaches to the end.
     fn write_names(
         &self,
-        plan: &Plan,
+        (plan, numbers): (&Plan, &Numbers),
         names: Range<u32>,
         (mut last, mut at): (usize, usize),
         inode_seed: u32,
@@ -202,7 +203,7 @@ impl Directories {
             let entry = self.entry(plan, number as usize);
             let name = plan.name(entry);
             let mode = plan.nodes[entry.node as usize].mode;
-            write_entry(NodeId(entry.node), name, entry_bytes(name), mode, &mut block[at..]);
+            write_entry(numbers.of(entry.node), name, entry_bytes(name), mode, &mut block[at..]);
             (last, at) = (at, at + entry_bytes(name));
         }
         put(block, (NAMES_END - last) as u64, &[(last + 4, 2)]);
@@ -236,14 +237,14 @@ fn entry_bytes(name: &[u8]) -> usize {
     (HEADER + name.len()).next_multiple_of(4)
 }
 
-fn write_dots(plan: &Plan, node: u32, second_bytes: u32, block: &mut Block) {
+fn write_dots((plan, numbers): (&Plan, &Numbers), node: u32, second_bytes: u32, block: &mut Block) {
     let parent = plan.entries[plan.nodes[node as usize].entry as usize].parent;
-    write_entry(NodeId(node), b".", 12, inode::DIRECTORY, block);
-    write_entry(NodeId(parent), b"..", second_bytes as usize, inode::DIRECTORY, &mut block[12..]);
+    write_entry(numbers.of(node), b".", 12, inode::DIRECTORY, block);
+    write_entry(numbers.of(parent), b"..", second_bytes as usize, inode::DIRECTORY, &mut block[12..]);
 }
 
-fn write_entry(node: NodeId, name: &[u8], bytes: usize, mode: u16, entry: &mut [u8]) {
-    put(entry, node.inode().into(), &[(0, 4)]);
+fn write_entry(inode: u32, name: &[u8], bytes: usize, mode: u16, entry: &mut [u8]) {
+    put(entry, inode.into(), &[(0, 4)]);
     put(entry, bytes as u64, &[(4, 2)]);
     put(entry, name.len() as u64, &[(6, 1)]);
     entry[7] = match mode & inode::TYPE {

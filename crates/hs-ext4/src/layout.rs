@@ -6,14 +6,17 @@ use hs_units::{BLOCK_BYTES, to_u32, to_usize};
 
 use crate::attributes::{self, MOST_SHARES};
 use crate::bytes::{Block, inode_seed};
-use crate::data_order;
 use crate::directory::Directories;
+use crate::earlier::{Earlier, KeptNode};
 use crate::error::LayoutError;
 use crate::extents::Extents;
-use crate::geometry::{Geometry, inode_blocks};
+use crate::geometry::{Geometry, INODES_PER_BLOCK};
 use crate::inode::{self, MAP_BYTES, Placed};
+use crate::like::like;
+use crate::numbers::Numbers;
+use crate::places::{Items, one_behind_the_other};
 use crate::plan::{Node, NodeId, Plan, SHORT_TARGET};
-use crate::tables::Tables;
+use crate::tables::{Tables, uuid_seed};
 use crate::values::{Values, blocks_of};
 
 /// How a plan is laid out.
@@ -49,6 +52,8 @@ pub enum RunContent {
     Zeros,
     /// Blocks that [`Layout::write_metadata`] makes.
     Metadata,
+    /// What the earlier file system has in these blocks, which are free.
+    Earlier,
     /// Bytes of a file; zeros where the last block is longer than the file.
     Data {
         /// The file.
@@ -58,121 +63,82 @@ pub enum RunContent {
     },
 }
 
+/// What blocks of metadata hold.
+#[derive(Clone, Copy, Debug)]
+enum Part {
+    Superblock,
+    Descriptors,
+    /// Bit maps and inodes of groups: the place of their span.
+    Tables(usize),
+    /// The place in the list.
+    Directory(usize),
+    Link(usize),
+    Attributes(usize),
+    Value(usize),
+    Tree(usize),
+}
+
+/// Blocks of metadata that lie together.
+#[derive(Clone, Copy, Debug)]
+struct Piece {
+    first: u64,
+    blocks: u64,
+    part: Part,
+    /// Whether they are written: tables that nothing uses are not.
+    is_written: bool,
+}
+
 /// A file system: what each of its blocks holds.
 #[derive(Debug)]
 pub struct Layout {
     plan: Plan,
     tables: Tables,
-    directories: Directories,
-    /// Nodes of symbolic links with a block of their own, in the order of their blocks.
-    links: Vec<u32>,
-    /// Sets of attributes in blocks, and how many inodes share each.
-    attributes: Vec<(u32, u32)>,
-    /// Values of attributes with inodes of their own.
-    values: Values,
-    /// Nodes whose extents take blocks, and the first of these (before [`Layout::place`], how many).
-    trees: Vec<(u32, u64)>,
+    items: Items,
+    /// Metadata, ascending.
+    pieces: Vec<Piece>,
     /// Files with data of their own, in the order of that.
     data: Vec<u32>,
-    /// Where links, attributes, their values and trees begin; the latter end where no metadata follows.
-    links_at: u64,
-    attributes_at: u64,
-    values_at: u64,
-    trees_at: u64,
     metadata_end: u64,
-    /// Up to the end of the tables of inodes: where something ends, and whether that is written.
-    tables_written: Vec<(u64, bool)>,
+    left: Vec<Range<u64>>,
+    is_like: bool,
 }
 
 impl Layout {
     pub(crate) fn new(
         mut plan: Plan,
         first: &[NodeId],
+        earlier: Option<(&Earlier, &[KeptNode])>,
         options: &LayoutOptions,
     ) -> Result<Self, LayoutError> {
-        let hash_seed = hash_seed(options.uuid);
-        let directories = Directories::new(&plan, hash_seed)?;
-        for directory in &directories.list {
-            let node = &mut plan.nodes[directory.node as usize];
-            node.blocks = directory.blocks();
-            node.size = u64::from(node.blocks) * BLOCK_BYTES;
-        }
-        let attributes = share_attributes(&mut plan);
-        let values = Values::new(&plan, &attributes);
-        let links = nodes_where(&plan, |node| node.is(inode::SYMLINK) && node.size >= SHORT_TARGET);
-        let trees = nodes_where(&plan, |node| tree_blocks(&plan, node) > 0);
-        let trees =
-            trees.into_iter().map(|number| (number, tree_blocks(&plan, &plan.nodes[number as usize])));
-        let trees: Vec<(u32, u64)> = trees.collect();
-        let data = place_data(&mut plan, first, options.chunk_blocks);
-
-        let directory_blocks: u64 = directories.list.iter().map(|dir| u64::from(dir.blocks())).sum();
-        let tree_blocks: u64 = trees.iter().map(|(_, blocks)| blocks).sum();
-        let metadata_blocks =
-            directory_blocks + (links.len() + attributes.len()) as u64 + values.blocks() + tree_blocks;
-        let chunk_blocks = u64::from(options.chunk_blocks.max(1));
-        let data_at = |tables_end: u64| (tables_end + metadata_blocks).next_multiple_of(chunk_blocks);
-        let used_inodes = plan.nodes.len() as u64 + 9 + values.len();
-        let geometry = Geometry::new(used_inodes + options.free_inodes, |tables_end| {
-            with_free(data_at(tables_end) + data.end, options.free_bytes)
-        })?;
-        let metadata_end = geometry.tables_end + metadata_blocks;
-        let data_at = data_at(geometry.tables_end);
-        let mut free: Vec<Range<u64>> = Vec::with_capacity(data.gaps.len() + 2);
-        free.push(metadata_end..data_at);
-        free.extend(data.gaps.iter().map(|gap| gap.start + data_at..gap.end + data_at));
-        free.push(data_at + data.end..geometry.blocks);
+        let hash_seed = earlier.map_or_else(|| hash_seed(options.uuid), |(earlier, _)| earlier.hash_seed);
+        let mut items = items(&mut plan, hash_seed)?;
+        let like = earlier.and_then(|(earlier, kept)| {
+            Some((like(&mut plan, &mut items, earlier, kept, options)?, earlier.seed))
+        });
+        let is_like = like.is_some();
+        let (places, seed) = match like {
+            Some(like) => like,
+            None => (one_behind_the_other(&mut plan, &mut items, first, options)?, uuid_seed(options.uuid)),
+        };
+        let pieces = pieces(&plan, &items, &places.geometry);
         let tables = Tables {
-            geometry,
+            free: free(&plan, &pieces, &places.data, places.geometry.blocks),
+            directories: directories_by_group(&items.directories, &places.numbers, &places.geometry),
+            geometry: places.geometry,
+            numbers: places.numbers,
             uuid: options.uuid,
             hash_seed,
+            seed,
             label: options.label,
             has_shared_blocks: !plan.shared.is_empty(),
-            has_values: values.len() > 0,
-            used_inodes,
-            directories: directories_by_group(&directories, &geometry),
-            free,
+            has_values: items.values.len() > 0,
         };
-        let links_at = geometry.tables_end + directory_blocks;
-        let attributes_at = links_at + links.len() as u64;
-        let values_at = attributes_at + attributes.len() as u64;
-        let mut layout = Self {
-            tables_written: tables_written(&tables),
-            trees_at: values_at + values.blocks(),
-            plan,
-            tables,
-            directories,
-            links,
-            attributes,
-            values,
-            trees,
-            data: data.files,
-            links_at,
-            attributes_at,
-            values_at,
-            metadata_end,
-        };
-        layout.place(data_at);
-        Ok(layout)
-    }
-
-    /// Gives directories, trees of extents and data their blocks.
-    fn place(&mut self, data_at: u64) {
-        let nodes = &mut self.plan.nodes;
-        let mut at = self.tables.geometry.tables_end;
-        for directory in &self.directories.list {
-            nodes[directory.node as usize].first = at;
-            at += u64::from(directory.blocks());
+        for &(file, with) in &plan.shared {
+            plan.nodes[file as usize].first = plan.nodes[with as usize].first;
         }
-        self.values.place(self.values_at);
-        at = self.trees_at;
-        for (_, tree) in &mut self.trees {
-            (*tree, at) = (at, at + *tree);
-        }
-        self.data.iter().for_each(|&file| nodes[file as usize].first += data_at);
-        for &(file, with) in &self.plan.shared {
-            nodes[file as usize].first = nodes[with as usize].first;
-        }
+        let pieces = with_written_tables(pieces, &tables);
+        let (data, metadata_end, left) = (places.data, places.metadata_end, places.left);
+        Ok(Self { plan, tables, items, pieces, data, metadata_end, left, is_like })
     }
 
     /// The plan.
@@ -187,10 +153,30 @@ impl Layout {
         self.tables.geometry.blocks
     }
 
-    /// Blocks at the beginning that hold all metadata.
+    /// Blocks at the beginning that hold all metadata, or most where it is like an earlier file system.
     #[must_use]
     pub const fn metadata_blocks(&self) -> u64 {
         self.metadata_end
+    }
+
+    /// Whether places are those of the earlier file system that was given.
+    #[must_use]
+    pub const fn is_like_earlier(&self) -> bool {
+        self.is_like
+    }
+
+    /// The number of a node's inode.
+    #[must_use]
+    pub fn inode(&self, node: NodeId) -> u32 {
+        self.tables.numbers.of(node.0)
+    }
+
+    /// The first block of the content of a file or directory, and how many there are, which lie together.
+    #[must_use]
+    pub fn place(&self, node: NodeId) -> Option<(u64, u64)> {
+        let node = &self.plan.nodes[node.index()];
+        let has_place = (node.is(inode::REGULAR) || node.is(inode::DIRECTORY)) && node.blocks > 0;
+        has_place.then_some((node.first, node.blocks.into()))
     }
 
     /// All blocks, in ascending runs.
@@ -211,13 +197,12 @@ impl Layout {
     pub fn run_at(&self, block: u64) -> Run {
         assert!(block < self.blocks(), "block {block} of {}", self.blocks());
         let until = |end: u64, content| Run { first: block, blocks: end - block, content };
-        if block < self.metadata_end {
-            let here = self.tables_written.partition_point(|(end, _)| *end <= block);
-            return match self.tables_written.get(here) {
-                Some(&(end, false)) => until(end, RunContent::Zeros),
-                Some(&(end, true)) => until(end, RunContent::Metadata),
-                None => until(self.metadata_end, RunContent::Metadata),
-            };
+        let next_piece = self.pieces.partition_point(|piece| piece.first <= block);
+        if let Some(piece) = next_piece.checked_sub(1).map(|here| &self.pieces[here]) {
+            let end = piece.first + piece.blocks;
+            if block < end {
+                return until(end, if piece.is_written { RunContent::Metadata } else { RunContent::Zeros });
+            }
         }
         let after = self.data.partition_point(|&file| self.plan.nodes[file as usize].first <= block);
         if let Some(&file) = after.checked_sub(1).map(|here| &self.data[here]) {
@@ -232,70 +217,82 @@ impl Layout {
                 return until(block + u64::from(extent.blocks) - within, content);
             }
         }
-        let next = self.data.get(after).map_or(self.blocks(), |&file| self.plan.nodes[file as usize].first);
-        until(next, RunContent::Zeros)
+        let next_file =
+            self.data.get(after).map_or(self.blocks(), |&file| self.plan.nodes[file as usize].first);
+        let next = self.pieces.get(next_piece).map_or(next_file, |piece| piece.first.min(next_file));
+        match self.left.get(self.left.partition_point(|left| left.end <= block)) {
+            Some(left) if left.start <= block => until(next.min(left.end), RunContent::Earlier),
+            Some(left) => until(next.min(left.start), RunContent::Zeros),
+            None => until(next, RunContent::Zeros),
+        }
     }
 
     /// Writes what lies in a block of [`RunContent::Metadata`].
+    ///
+    /// # Panics
+    /// When the block is none of these.
     pub fn write_metadata(&self, number: u64, block: &mut [u8; to_usize(BLOCK_BYTES)]) {
         block.fill(0);
-        let geometry = &self.tables.geometry;
-        let seed = self.tables.seed();
-        match number {
-            0 => self.tables.write_superblock(block),
-            _ if number < geometry.block_bitmaps() => self.tables.write_descriptors(number - 1, block),
-            _ if number < geometry.inode_bitmaps() => {
-                self.tables.write_block_bitmap(number - geometry.block_bitmaps(), block);
+        let after = self.pieces.partition_point(|piece| piece.first <= number);
+        let piece = self.pieces[after - 1];
+        let within = number - piece.first;
+        let seed = self.tables.seed;
+        match piece.part {
+            Part::Superblock => self.tables.write_superblock(block),
+            Part::Descriptors => self.tables.write_descriptors(within, block),
+            Part::Tables(span) => self.write_tables(span, number, block),
+            Part::Directory(place) => {
+                let directory = &self.items.directories.list[place];
+                let seed = inode_seed(seed, self.tables.numbers.of(directory.node));
+                let names = (&self.plan, &self.tables.numbers);
+                self.items.directories.write_block(names, directory, to_u32(within), seed, block);
             }
-            _ if number < geometry.inode_tables() => {
-                self.tables.write_inode_bitmap(number - geometry.inode_bitmaps(), block);
-            }
-            _ if number < geometry.tables_end => self.write_inodes(number - geometry.inode_tables(), block),
-            _ if number < self.links_at => self.write_directory(number, block),
-            _ if number < self.attributes_at => {
-                let link = self.links[to_usize(number - self.links_at)];
-                let target = self.plan.target(&self.plan.nodes[link as usize]);
+            Part::Link(place) => {
+                let target = self.plan.target(&self.plan.nodes[self.items.links[place].0 as usize]);
                 block[..target.len()].copy_from_slice(target);
             }
-            _ if number < self.values_at => {
-                let (set, shares) = self.attributes[to_usize(number - self.attributes_at)];
+            Part::Attributes(place) => {
+                let (set, shares, _) = self.items.attributes[place];
                 let set = self.plan.sets.get(set).expect("a block has a set");
-                attributes::write_block(set, shares, number, (seed, &self.values), block);
+                let inode_of = |value: &[u8]| self.tables.numbers.of(self.items.values.node_of(value));
+                attributes::write_block(set, shares, number, (seed, &inode_of), block);
             }
-            _ if number < self.trees_at => self.values.write_block(number, block),
-            _ => {
-                let (file, tree) = self.trees[self.trees.partition_point(|tree| tree.1 <= number) - 1];
+            Part::Value(place) => self.items.values.list[place].write_block(within, block),
+            Part::Tree(place) => {
+                let (file, _, tree) = self.items.trees[place];
                 let extents = extents(&self.plan, &self.plan.nodes[file as usize]);
-                let inode_seed = inode_seed(seed, NodeId(file).inode());
-                extents.write_block(tree, to_usize(number - tree), inode_seed, block);
+                let inode_seed = inode_seed(seed, self.tables.numbers.of(file));
+                extents.write_block(tree, to_usize(within), inode_seed, block);
             }
         }
     }
 
-    fn write_directory(&self, number: u64, block: &mut Block) {
-        let first = |node: u32| self.plan.nodes[node as usize].first;
-        let after = self.directories.list.partition_point(|directory| first(directory.node) <= number);
-        let directory = &self.directories.list[after - 1];
-        let seed = inode_seed(self.tables.seed(), NodeId(directory.node).inode());
-        let number = to_u32(number - first(directory.node));
-        self.directories.write_block(&self.plan, directory, number, seed, block);
+    /// Writes a block of a span of tables.
+    fn write_tables(&self, span: usize, number: u64, block: &mut Block) {
+        let geometry = &self.tables.geometry;
+        let span = &geometry.spans[span];
+        let within = number - span.at;
+        if within < span.groups {
+            self.tables.write_block_bitmap(span.group + within, block);
+        } else if within < 2 * span.groups {
+            self.tables.write_inode_bitmap(span.group + within - span.groups, block);
+        } else {
+            let before = geometry.inode_numbers(span.group).start;
+            self.write_inodes(before + (within - 2 * span.groups) * INODES_PER_BLOCK, block);
+        }
     }
 
-    fn write_inodes(&self, number: u64, block: &mut Block) {
-        let first = number * (BLOCK_BYTES / inode::BYTES as u64);
-        for (index, bytes) in (first..).zip(block.chunks_mut(inode::BYTES)) {
-            let node = match index + 1 {
-                2 => Some(0),
-                1..=10 => None,
-                inode => Some(inode - 10),
-            };
-            let Some(number) = node.and_then(|node| u32::try_from(node).ok()) else { continue };
-            if (number as usize) < self.plan.nodes.len() {
-                self.write_inode(number, bytes);
-            } else if let Some(value) = self.values.of_node(number) {
-                let extents = Extents { start: value.first, blocks: to_u32(value.blocks()), list: &[] };
-                let inode = NodeId(number).inode();
-                inode::write_value(value, inode, extents.root(0), self.tables.seed(), bytes);
+    /// Writes inodes from this number on.
+    fn write_inodes(&self, first: u64, block: &mut Block) {
+        for (number, bytes) in (first..).zip(block.chunks_mut(inode::BYTES)) {
+            let Some(node) = self.tables.numbers.node(number) else { continue };
+            match self.items.values.of_node(node) {
+                Some(value) => {
+                    let extents = Extents { start: value.first, blocks: to_u32(value.blocks()), list: &[] };
+                    let number = self.tables.numbers.of(node);
+                    inode::write_value(value, number, extents.root(0), self.tables.seed, bytes);
+                }
+                None => self.write_inode(node, bytes),
             }
         }
     }
@@ -303,31 +300,31 @@ impl Layout {
     fn write_inode(&self, number: u32, bytes: &mut [u8]) {
         let node = &self.plan.nodes[number as usize];
         let (map, flags, mut blocks) = self.map(number, node);
-        let attribute_block = match self.attributes.get(node.attribute_block as usize) {
-            Some((set, _)) => {
+        let attribute_block = match self.items.attributes.get(node.attribute_block as usize) {
+            Some((set, _, at)) => {
                 // Values count for each file that has them, shared or not.
                 let apart = self.plan.sets.get(*set).into_iter().flatten().filter(|value| value.is_apart);
                 blocks += 1 + apart.map(|attribute| blocks_of(&attribute.value)).sum::<u64>();
-                self.attributes_at + u64::from(node.attribute_block)
+                *at
             }
             None => 0,
         };
         let placed = Placed {
-            number: NodeId(number).inode(),
+            number: self.tables.numbers.of(number),
             flags,
             map,
             blocks,
             attribute_block,
             attributes: self.plan.sets.get(node.attributes),
         };
-        inode::write(node, &placed, self.tables.seed(), bytes);
+        inode::write(node, &placed, self.tables.seed, bytes);
     }
 
     /// What an inode has in place of a map of blocks, its flags, and the blocks that it maps.
     fn map(&self, number: u32, node: &Node) -> ([u8; MAP_BYTES], u32, u64) {
         let of_extents = |extents: Extents<'_>| {
-            let tree = self.trees.binary_search_by_key(&number, |tree| tree.0);
-            let root = extents.root(tree.map_or(0, |found| self.trees[found].1));
+            let tree = self.items.trees.binary_search_by_key(&number, |tree| tree.0);
+            let root = extents.root(tree.map_or(0, |found| self.items.trees[found].2));
             (root, inode::FLAG_EXTENTS, u64::from(extents.blocks) + extents.tree_blocks())
         };
         let mut map = [0; MAP_BYTES];
@@ -335,12 +332,12 @@ impl Layout {
             inode::REGULAR => of_extents(extents(&self.plan, node)),
             inode::DIRECTORY => {
                 let (root, flags, blocks) = of_extents(extents(&self.plan, node));
-                let index = if self.directories.of(number).has_index() { inode::FLAG_INDEX } else { 0 };
+                let index = if self.items.directories.of(number).has_index() { inode::FLAG_INDEX } else { 0 };
                 (root, flags | index, blocks)
             }
-            inode::SYMLINK => match self.links.binary_search(&number) {
+            inode::SYMLINK => match self.items.links.binary_search_by_key(&number, |link| link.0) {
                 Ok(place) => {
-                    let start = self.links_at + place as u64;
+                    let start = self.items.links[place].1;
                     of_extents(Extents { start, blocks: 1, list: &[] })
                 }
                 Err(_) => {
@@ -381,16 +378,6 @@ fn hash_seed(uuid: [u8; 16]) -> [u32; 4] {
     if seed == [0; 4] { [1; 4] } else { seed }
 }
 
-/// Where a file system ends that has so many free bytes behind `used` blocks. The kernel keeps a fiftieth, at
-/// most 4096 blocks, for itself (`ext4_set_resv_clusters`).
-fn with_free(used: u64, free_bytes: u64) -> u64 {
-    if free_bytes == 0 {
-        return used;
-    }
-    let wanted = used + free_bytes.div_ceil(BLOCK_BYTES);
-    wanted + (wanted / 49 + 1).min(4096)
-}
-
 /// Gives nodes with equal sets of attributes the same block, up to as many as may share one.
 fn share_attributes(plan: &mut Plan) -> Vec<(u32, u32)> {
     let mut blocks: Vec<(u32, u32)> = Vec::new();
@@ -411,67 +398,100 @@ fn share_attributes(plan: &mut Plan) -> Vec<(u32, u32)> {
     blocks
 }
 
-/// Files in the order of their data, the blocks between them, and where all ends, counted from the first
-/// block with data.
-struct PlacedData {
-    files: Vec<u32>,
-    gaps: Vec<Range<u64>>,
-    end: u64,
+/// What has blocks of its own beside data, without its places.
+fn items(plan: &mut Plan, hash_seed: [u32; 4]) -> Result<Items, LayoutError> {
+    let directories = Directories::new(plan, hash_seed)?;
+    for directory in &directories.list {
+        let node = &mut plan.nodes[directory.node as usize];
+        node.blocks = directory.blocks();
+        node.size = u64::from(node.blocks) * BLOCK_BYTES;
+    }
+    let attributes = share_attributes(plan);
+    let values = Values::new(plan, &attributes);
+    let attributes = attributes.into_iter().map(|(set, shares)| (set, shares, 0)).collect();
+    let links = nodes_where(plan, |node| node.is(inode::SYMLINK) && node.size >= SHORT_TARGET);
+    let trees = nodes_where(plan, |node| tree_blocks(plan, node) > 0);
+    let tree = |node: u32| (node, tree_blocks(plan, &plan.nodes[node as usize]), 0);
+    let trees = trees.into_iter().map(tree).collect();
+    let links = links.into_iter().map(|link| (link, 0)).collect();
+    Ok(Items { directories, links, attributes, values, trees })
 }
 
-/// Gives each file the place of its data, counted from the first block with data.
-fn place_data(plan: &mut Plan, first: &[NodeId], chunk_blocks: u32) -> PlacedData {
-    let chunk_blocks = chunk_blocks.max(1);
-    let mut is_placed = vec![false; plan.nodes.len()];
-    plan.shared.iter().for_each(|&(file, _)| is_placed[file as usize] = true);
-    let mut files = Vec::new();
-    for file in first {
-        let node = &plan.nodes[file.index()];
-        if node.is(inode::REGULAR)
-            && node.blocks > 0
-            && !std::mem::replace(&mut is_placed[file.index()], true)
-        {
-            files.push(file.0);
-        }
-    }
-    files.extend(data_order::of_rest(plan, &is_placed, chunk_blocks));
-    let mut placed = PlacedData { files, gaps: Vec::new(), end: 0 };
-    for &file in &placed.files {
-        let node = &mut plan.nodes[file as usize];
-        node.first = placed.end;
-        if node.blocks >= chunk_blocks {
-            node.first = placed.end.next_multiple_of(chunk_blocks.into());
-        }
-        if node.first > placed.end {
-            placed.gaps.push(placed.end..node.first);
-        }
-        placed.end = node.first + u64::from(node.blocks);
-    }
-    placed
+/// Metadata, ascending; tables as one piece for each span.
+fn pieces(plan: &Plan, items: &Items, geometry: &Geometry) -> Vec<Piece> {
+    let piece = |first, blocks, part| Piece { first, blocks, part, is_written: true };
+    let mut pieces =
+        vec![piece(0, 1, Part::Superblock), piece(1, geometry.descriptors_end() - 1, Part::Descriptors)];
+    pieces.extend(geometry.spans.iter().enumerate().map(|(number, span)| {
+        let blocks = geometry.span_blocks(span);
+        piece(blocks.start, blocks.end - blocks.start, Part::Tables(number))
+    }));
+    let directories = items.directories.list.iter().enumerate();
+    pieces.extend(directories.map(|(place, directory)| {
+        let first = plan.nodes[directory.node as usize].first;
+        piece(first, directory.blocks().into(), Part::Directory(place))
+    }));
+    pieces.extend(items.links.iter().enumerate().map(|(place, link)| piece(link.1, 1, Part::Link(place))));
+    let attributes = items.attributes.iter().enumerate();
+    pieces.extend(attributes.map(|(place, set)| piece(set.2, 1, Part::Attributes(place))));
+    let values = items.values.list.iter().enumerate();
+    pieces.extend(values.map(|(place, value)| piece(value.first, value.blocks(), Part::Value(place))));
+    let trees = items.trees.iter().enumerate();
+    pieces.extend(trees.map(|(place, tree)| piece(tree.2, tree.1, Part::Tree(place))));
+    pieces.sort_unstable_by_key(|piece| piece.first);
+    pieces
 }
 
-fn directories_by_group(directories: &Directories, geometry: &Geometry) -> Vec<u32> {
+/// What lies neither in metadata nor in data, ascending; the last range reaches to the end.
+fn free(plan: &Plan, pieces: &[Piece], data: &[u32], blocks: u64) -> Vec<Range<u64>> {
+    let mut of_pieces = pieces.iter().map(|piece| piece.first..piece.first + piece.blocks).peekable();
+    let of_file = |&file: &u32| {
+        let node = &plan.nodes[file as usize];
+        node.first..node.first + u64::from(node.blocks)
+    };
+    let mut of_files = data.iter().map(of_file).peekable();
+    let (mut free, mut at) = (Vec::new(), 0);
+    loop {
+        let used = match (of_pieces.peek(), of_files.peek()) {
+            (Some(piece), Some(file)) if file.start < piece.start => of_files.next(),
+            (Some(_), _) => of_pieces.next(),
+            (None, _) => of_files.next(),
+        };
+        let Some(used) = used else { break };
+        assert!(used.start >= at, "block {} has two uses", used.start);
+        if used.start > at {
+            free.push(at..used.start);
+        }
+        at = used.end;
+    }
+    free.push(at..blocks);
+    free
+}
+
+/// The same, with tables by whether they are written: not the bit maps of groups that nothing uses, and no
+/// unused inodes.
+fn with_written_tables(pieces: Vec<Piece>, tables: &Tables) -> Vec<Piece> {
+    let mut all = Vec::with_capacity(pieces.len() + 8);
+    for piece in pieces {
+        let Part::Tables(number) = piece.part else {
+            all.push(piece);
+            continue;
+        };
+        let mut first = piece.first;
+        for (blocks, is_written) in tables.written_in(&tables.geometry.spans[number]) {
+            all.push(Piece { first, blocks, is_written, ..piece });
+            first += blocks;
+        }
+    }
+    all
+}
+
+fn directories_by_group(directories: &Directories, numbers: &Numbers, geometry: &Geometry) -> Vec<u32> {
     let mut counts = Vec::new();
     for directory in &directories.list {
-        let group = to_usize(u64::from(NodeId(directory.node).inode() - 1) / geometry.inodes_per_group);
+        let group = to_usize(u64::from(numbers.of(directory.node) - 1) / geometry.inodes_per_group);
         counts.resize(counts.len().max(group + 1), 0);
         counts[group] += 1;
     }
     counts
-}
-
-/// What of the tables is written: not the bit maps of groups that nothing uses, and no unused inodes.
-fn tables_written(tables: &Tables) -> Vec<(u64, bool)> {
-    let geometry = &tables.geometry;
-    let (blocks, inodes) = (geometry.block_bitmaps(), geometry.inode_bitmaps());
-    let last = inodes - 1;
-    vec![
-        ((blocks + tables.groups_with_blocks()).min(last), true),
-        (last, false),
-        (inodes, true),
-        (inodes + tables.groups_with_inodes(), true),
-        (geometry.inode_tables(), false),
-        (geometry.inode_tables() + inode_blocks(tables.used_inodes), true),
-        (geometry.tables_end, false),
-    ]
 }

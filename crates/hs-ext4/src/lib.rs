@@ -14,6 +14,8 @@
 //! └──────────┴─────────────┴───────────────┴────────┴───────────────┴───────────────┴──────────────┴──────┘
 //! ```
 //!
+//! [`Plan::lay_out_like`] keeps the places of an [`Earlier`] file system instead, so that little changes.
+//!
 //! Blocks of 4096 bytes, inodes of 256, checksums, extents, no journal, no copies of the superblock
 //! (`sparse_super2`), an index for each directory of more than one block. A plan holds less than 200 bytes
 //! for an entry, besides its name. Structures are from the kernel's documentation, `filesystems/ext4`.
@@ -25,16 +27,21 @@ mod attributes;
 mod bytes;
 mod data_order;
 mod directory;
+mod earlier;
 mod error;
 mod extents;
 mod geometry;
 mod hash;
 mod inode;
 mod layout;
+mod like;
+mod numbers;
+mod places;
 mod plan;
 mod tables;
 mod values;
 
+pub use earlier::{Earlier, KeptNode};
 pub use error::{LayoutError, Refusal};
 pub use layout::{Layout, LayoutOptions, Run, RunContent};
 pub use plan::{Attributes, DataRun, Kind, MOST_FILE_BYTES, Meta, NodeId, Plan, Time};

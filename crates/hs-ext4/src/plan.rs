@@ -6,6 +6,7 @@ use std::sync::Arc;
 use hs_units::{BLOCK_BYTES, to_u32, to_usize};
 
 use crate::attributes::{self, AttributeSet};
+use crate::earlier::{Earlier, KeptNode};
 use crate::error::{LayoutError, Refusal};
 use crate::extents::{EXTENT_BLOCKS, Extent};
 use crate::inode;
@@ -275,7 +276,23 @@ impl Plan {
     /// # Errors
     /// [`LayoutError`].
     pub fn lay_out(self, first: &[NodeId], options: &LayoutOptions) -> Result<Layout, LayoutError> {
-        Layout::new(self, first, options)
+        Layout::new(self, first, None, options)
+    }
+
+    /// Gives everything the place that it has in an earlier file system, if it has one there, as `kept` says
+    /// of each node. What is new or has changed goes where all is free, in whole chunks, and free blocks
+    /// beside what stays hold what they held: so chunks of the disk are the same where they can be.
+    /// [`Layout::is_like_earlier`] says whether that could be done.
+    ///
+    /// # Errors
+    /// [`LayoutError`].
+    pub fn lay_out_like(
+        self,
+        earlier: &Earlier,
+        kept: &[KeptNode],
+        options: &LayoutOptions,
+    ) -> Result<Layout, LayoutError> {
+        Layout::new(self, &[], Some((earlier, kept)), options)
     }
 
     /// Nodes so far.
@@ -313,6 +330,12 @@ impl Plan {
         let mut names: Vec<&[u8]> = names.map(|(_, name)| name).collect();
         names.reverse();
         names.join(&b'/')
+    }
+
+    /// Whether a node is a directory.
+    #[must_use]
+    pub fn is_directory(&self, node: NodeId) -> bool {
+        self.nodes[node.index()].is(inode::DIRECTORY)
     }
 
     /// The size of a file.

@@ -6,7 +6,7 @@ use std::collections::BTreeMap;
 use hs_units::{BLOCK_BYTES, to_u32, to_usize};
 
 use crate::bytes::Block;
-use crate::plan::{NodeId, Plan};
+use crate::plan::Plan;
 
 /// A value.
 #[derive(Debug)]
@@ -22,12 +22,19 @@ impl Value {
     pub(crate) fn blocks(&self) -> u64 {
         blocks_of(&self.bytes)
     }
+
+    /// Writes one of its blocks, counted from its first.
+    pub(crate) fn write_block(&self, within: u64, block: &mut Block) {
+        let part = &self.bytes[to_usize(within * BLOCK_BYTES)..];
+        let part = &part[..part.len().min(block.len())];
+        block[..part.len()].copy_from_slice(part);
+    }
 }
 
-/// All of them, sorted; their inodes follow those of the plan.
+/// All of them, sorted; they count as nodes behind those of the plan.
 #[derive(Debug)]
 pub(crate) struct Values {
-    list: Vec<Value>,
+    pub(crate) list: Vec<Value>,
     first_node: u32,
 }
 
@@ -44,8 +51,8 @@ impl Values {
         Self { list: found.into_iter().map(value).collect(), first_node: to_u32(plan.nodes.len() as u64) }
     }
 
-    pub(crate) fn len(&self) -> u64 {
-        self.list.len() as u64
+    pub(crate) fn len(&self) -> usize {
+        self.list.len()
     }
 
     /// Blocks of all.
@@ -53,30 +60,15 @@ impl Values {
         self.list.iter().map(Value::blocks).sum()
     }
 
-    /// Gives them their blocks from this one on.
-    pub(crate) fn place(&mut self, mut at: u64) {
-        for value in &mut self.list {
-            (value.first, at) = (at, at + value.blocks());
-        }
-    }
-
-    /// The inode of a value that is one of them.
-    pub(crate) fn inode_of(&self, bytes: &[u8]) -> u32 {
+    /// The node that a value which is one of them counts as.
+    pub(crate) fn node_of(&self, bytes: &[u8]) -> u32 {
         let place = self.list.binary_search_by(|value| value.bytes[..].cmp(bytes)).expect("it was collected");
-        NodeId(self.first_node + to_u32(place as u64)).inode()
+        self.first_node + to_u32(place as u64)
     }
 
-    /// The value whose inode this node would have.
+    /// The value that a node is.
     pub(crate) fn of_node(&self, node: u32) -> Option<&Value> {
         self.list.get(node.checked_sub(self.first_node)? as usize)
-    }
-
-    /// Writes a block that one of them has.
-    pub(crate) fn write_block(&self, number: u64, block: &mut Block) {
-        let value = &self.list[self.list.partition_point(|value| value.first <= number) - 1];
-        let part = &value.bytes[to_usize((number - value.first) * BLOCK_BYTES)..];
-        let part = &part[..part.len().min(block.len())];
-        block[..part.len()].copy_from_slice(part);
     }
 }
 

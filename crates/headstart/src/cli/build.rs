@@ -49,8 +49,15 @@ pub(crate) struct Build {
     /// reads of single blocks slower.
     #[arg(long, value_name = "SIZE", default_value = "128K", value_parser = parse_window, hide_short_help = true)]
     pub window: ByteSize,
+    /// An earlier image of the same tree (file or address). Files that did not change stay where they are on
+    /// its disk, so machines that have its chunks in their caches fetch only what is new.
+    ///
+    /// Its hot region stays too, unless --profile gives another one. Free space beside files that stay keeps
+    /// the bytes of deleted files. Windows are those of that image.
+    #[arg(long, value_name = "IMAGE", value_parser = super::image::location_parser(), conflicts_with_all = ["base", "window"])]
+    pub like: Option<ImageLocation>,
     /// Do not store blocks that the disk of this image has (file or address). The image can then be read only
-    /// with that one: give both to each command.
+    /// with that one: give both to each command. Files lie as with --like.
     #[arg(long, value_name = "BASE", value_parser = super::image::location_parser(), hide_short_help = true)]
     pub base: Option<ImageLocation>,
     /// Take the file as a raw disk whatever it contains.

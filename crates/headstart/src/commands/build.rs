@@ -4,10 +4,12 @@ use std::num::NonZeroUsize;
 use std::path::Path;
 use std::sync::Arc;
 
+use anyhow::bail;
 use hs_build::HotPlacement;
 use hs_build::source::{Source, SourceOptions};
 use hs_build::{BaseBlocks, BuildOptions, BuildReport, OptimizeOptions, OptimizeReport};
-use hs_image::Progress;
+use hs_image::{Image, Progress};
+use hs_start::location::ImageLocation;
 use hs_start::progress;
 use serde::Serialize;
 
@@ -68,6 +70,9 @@ pub(crate) fn run(args: &Build, quiet: bool) -> anyhow::Result<()> {
     };
     let name = files.as_ref().map_or(name, |files| SourceName::Path(files.path().to_owned()));
     let bar = Bar::new(quiet);
+    let (like, base) = (open_named(args.like.as_ref())?, open_named(args.base.as_ref())?);
+    let window_bytes = like.as_ref().map_or(args.window.0, |like| like.window_bytes());
+    let base_is_like = base.clone().filter(|base| base.window_bytes() == window_bytes);
     let options = SourceOptions {
         free_bytes: args.free.0,
         output: Some(args.output.clone()),
@@ -78,6 +83,7 @@ pub(crate) fn run(args: &Build, quiet: bool) -> anyhow::Result<()> {
         layers: args.layers,
         keep_in: Some(folder_of(&args.output)),
         unpack_limit_bytes: args.unpack_limit.0,
+        like: like.clone().or(base_is_like),
         ..SourceOptions::default()
     };
     let source = name.open(&options, &bar)?;
@@ -85,6 +91,13 @@ pub(crate) fn run(args: &Build, quiet: bool) -> anyhow::Result<()> {
         Some(word) if files.is_none() => source.partition(&name.shown(), word)?,
         _ => source,
     };
+    if let Some(like) = like.filter(|_| !source.is_like_earlier()) {
+        bail!(
+            "{}: this cannot be laid out like its disk: --like takes an image that `build` made of a directory, an \
+             archive or a container's image, for another of these that is not much larger; build without it",
+            like.name()
+        );
+    }
     refuse_no_disk(&source, &name.shown(), args.raw || args.partition.is_some())?;
     if !quiet {
         say_of_source(&source, &name.shown(), &args.output);
@@ -92,16 +105,17 @@ pub(crate) fn run(args: &Build, quiet: bool) -> anyhow::Result<()> {
     warn_of_journal(&source, &name.shown())?;
     check_fit(&args.profiles, &heads, source.bytes(), args.use_of.min_match)?;
     let profiles = read_profiles(&args.profiles)?;
-    let mut build = BuildOptions { window_bytes: args.window.0, ..BuildOptions::default() };
+    let mut build = BuildOptions { window_bytes, ..BuildOptions::default() };
     (build.codec, build.level) = (args.codec.codec, args.codec.level);
     build.threads = args.threads.unwrap_or(build.threads);
     let show = |progress: Progress| progress::of_image(&bar, progress);
-    if let Some(base) = base(args) {
-        let blocks = BaseBlocks::read(&open_image(&base)?, build.threads, &show)?;
-        build.base = Some(Arc::new(blocks));
+    if let Some(base) = base {
+        build.base = Some(Arc::new(BaseBlocks::read(&base, build.threads, &show)?));
     }
-    let report = if profiles.is_empty() {
-        hs_build::build(&source, &args.output, &build, &show)?
+    let (report, hot) = if args.like.is_some() && profiles.is_empty() {
+        hs_build::build_like(&source, &args.output, &build, &show)?
+    } else if profiles.is_empty() {
+        (hs_build::build(&source, &args.output, &build, &show)?, None)
     } else {
         let (cold, hot, fitted) = build_and_optimize(&source, args, &build, profiles, &show)?;
         drop(bar);
@@ -110,13 +124,20 @@ pub(crate) fn run(args: &Build, quiet: bool) -> anyhow::Result<()> {
         return print(&args.output, args.json, &cold, Some((&hot, placed)), fitted, source.kept_bytes());
     };
     drop(bar);
-    sign_output(report.image_digest, &args.output, args.signed.sign.as_deref())?;
-    print(&args.output, args.json, &report, None, Vec::new(), source.kept_bytes())
+    let digest = hot.map_or(report.image_digest, |hot| hot.image_digest);
+    sign_output(digest, &args.output, args.signed.sign.as_deref())?;
+    let hot = hot.as_ref().map(|hot| (hot, None));
+    print(&args.output, args.json, &report, hot, Vec::new(), source.kept_bytes())
 }
 
-/// The image whose blocks are not stored again.
-fn base(args: &Build) -> Option<ImageSource> {
-    Some(ImageSource { image: args.base.clone()?, remote: RemoteOptions::default() })
+/// An image that a flag names.
+fn named(image: &ImageLocation) -> ImageSource {
+    ImageSource { image: image.clone(), remote: RemoteOptions::default() }
+}
+
+/// The same, opened.
+fn open_named(image: Option<&ImageLocation>) -> anyhow::Result<Option<Arc<Image>>> {
+    image.map(|image| open_image(named(image)).map(Arc::new)).transpose()
 }
 
 /// The image of `build` followed by `optimize`, by way of a file that has no name.
@@ -129,8 +150,8 @@ fn build_and_optimize(
 ) -> anyhow::Result<(BuildReport, OptimizeReport, Vec<Fitted>)> {
     let (cold_file, cold) = hs_build::build_unnamed(source, &args.output, build, show)?;
     let mut image = ImageSource::from(cold_file.path());
-    if let Some(base) = base(args) {
-        image = image.with_base(&base);
+    if let Some(base) = &args.base {
+        image = image.with_base(&named(base));
     }
     let image = open_image(image)?;
     let fitted = fit(&image, &args.profiles, &mut profiles, args.use_of.min_match, true)?;

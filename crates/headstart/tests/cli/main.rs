@@ -89,6 +89,7 @@ mod supervised;
 mod under_systemd;
 mod units;
 mod unnamed;
+mod updates;
 mod usage;
 mod userfaults;
 mod vhost;

@@ -14,7 +14,7 @@ use tar_core::Header;
 
 use super::archive_bytes::{ArchiveBytes, FilePart, Packing, peek};
 use super::archive_fault::ArchiveFault;
-use super::assembly::{Assembly, Fault, Payload, file_type};
+use super::assembly::{Assembled, Assembly, Fault, Payload, file_type};
 use super::contents::{Contents, FileStamp, Stored};
 use super::entries::{EntryId, EntryTree};
 use super::tar::{TarReading, archive_error};
@@ -141,24 +141,24 @@ impl Unpacked {
         progress: &dyn Fn(SourceProgress),
     ) -> Result<(TreeDisk, u64), SourceError> {
         let Self { tree, contents, stamps } = self;
-        let (plan, digest, files) = assemble(&tree, &contents, shown, progress)?;
+        let has_contents = options.like.is_some();
+        let (assembled, files) = assemble(&tree, &contents, has_contents, shown, progress)?;
         drop(tree);
         let kept_bytes = contents.spooled_bytes();
         let files = StoredFiles { contents, files, shown: shown.to_owned(), stamps };
-        let tree = PlannedTree { plan, digest, files: Box::new(files) };
+        let tree = PlannedTree { assembled, files: Box::new(files) };
         Ok((TreeDisk::of(shown, shown, tree, options)?, kept_bytes))
     }
 }
 
-/// The plan of a tree, its digest, and the content of each node.
-type Assembled = (Plan, blake3::Hash, Vec<Stored>);
-
+/// A tree, and the content of each node.
 fn assemble(
     tree: &EntryTree,
     contents: &Contents,
+    has_contents: bool,
     shown: &Path,
     progress: &dyn Fn(SourceProgress),
-) -> Result<Assembled, SourceError> {
+) -> Result<(Assembled, Vec<Stored>), SourceError> {
     let failed = |plan: Option<(&Plan, NodeId)>, name: &[u8], fault: Fault| {
         let above = plan.map(|(plan, folder)| plan.path(folder)).unwrap_or_default();
         let path = shown.join(OsStr::from_bytes(&above)).join(OsStr::from_bytes(name));
@@ -167,7 +167,7 @@ fn assemble(
             Fault::Unreadable(error) => SourceError::Unreadable { path, error },
         }
     };
-    let assembly = Assembly::new(&tree.status(EntryId::ROOT), tree.attributes(EntryId::ROOT));
+    let assembly = Assembly::new(&tree.status(EntryId::ROOT), tree.attributes(EntryId::ROOT), has_contents);
     let mut assembly = assembly.map_err(|refusal| failed(None, b"", refusal.into()))?;
     let mut files = vec![Stored::default()];
     // Where each entry has its first name.
@@ -206,8 +206,7 @@ fn assemble(
     }
     let (entries, bytes) = assembly.done();
     progress(SourceProgress::Scanning { entries, bytes });
-    let (plan, digest) = assembly.finish(shown);
-    Ok((plan, digest, files))
+    Ok((assembly.finish(shown), files))
 }
 
 /// The files of an archive.

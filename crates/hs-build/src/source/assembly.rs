@@ -6,6 +6,7 @@ use std::io;
 use hs_ext4::{Attributes, Kind, MOST_FILE_BYTES, Meta, NodeId, Plan, Refusal, Time};
 
 use super::file_data::{Content, FileReader};
+use super::like::ContentDigest;
 
 /// The bits of a mode that say what an entry is, as stat(2) has them.
 pub(super) mod file_type {
@@ -79,13 +80,28 @@ pub(super) struct Assembly {
     plan: Plan,
     names: blake3::Hasher,
     file_reader: FileReader,
+    /// By node, as far as they have one.
+    contents: Vec<Option<ContentDigest>>,
+}
+
+/// A tree that is complete.
+pub(super) struct Assembled {
+    pub(super) plan: Plan,
+    /// Names, attributes and data; not change and access times, nor inode numbers, nor where holes are.
+    pub(super) digest: blake3::Hash,
+    /// Of files, by node, where they were asked for.
+    pub(super) contents: Vec<Option<ContentDigest>>,
 }
 
 impl Assembly {
-    /// A tree with a root.
-    pub(super) fn new(root: &Status, attributes: &Attributes) -> Result<Self, Refusal> {
-        let plan = Plan::new(&root.meta(attributes))?;
-        let mut assembly = Self { plan, names: blake3::Hasher::new(), file_reader: FileReader::new() };
+    /// A tree with a root. Each file gets a digest of its own, if `has_contents`.
+    pub(super) fn new(root: &Status, attributes: &Attributes, has_contents: bool) -> Result<Self, Refusal> {
+        let mut assembly = Self {
+            plan: Plan::new(&root.meta(attributes))?,
+            names: blake3::Hasher::new(),
+            file_reader: FileReader::new(has_contents),
+            contents: Vec::new(),
+        };
         assembly.hash_attributes(attributes);
         assembly.hash_entry(NodeId::ROOT, NodeId::ROOT, b"", root);
         Ok(assembly)
@@ -149,12 +165,16 @@ impl Assembly {
                 _ => Kind::Socket,
             },
         };
-        Ok(self.plan.add(parent, name, &kind, &status.meta(attributes))?)
+        let node = self.plan.add(parent, name, &kind, &status.meta(attributes))?;
+        if let Some(content) = self.file_reader.content() {
+            self.contents.resize(node.index(), None);
+            self.contents.push(Some(content));
+        }
+        Ok(node)
     }
 
-    /// The plan, and a digest of names, attributes and data; not of change and access times, nor of inode
-    /// numbers, nor of where holes are. `shown` names the tree in a warning.
-    pub(super) fn finish(mut self, shown: &std::path::Path) -> (Plan, blake3::Hash) {
+    /// The tree. `shown` names it in a warning.
+    pub(super) fn finish(mut self, shown: &std::path::Path) -> Assembled {
         self.names.update(self.file_reader.digest().as_bytes());
         if self.plan.moved_times() > 0 {
             log::warn!(
@@ -163,7 +183,7 @@ impl Assembly {
                 self.plan.moved_times()
             );
         }
-        (self.plan, self.names.finalize())
+        Assembled { plan: self.plan, digest: self.names.finalize(), contents: self.contents }
     }
 
     fn hash_attributes(&mut self, attributes: &Attributes) {

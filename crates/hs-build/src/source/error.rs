@@ -164,6 +164,14 @@ pub enum SourceError {
         /// What is too large or of the wrong kind.
         reason: String,
     },
+    /// The disk of the image that the file system shall be like cannot be taken for that.
+    #[error("{}: nothing can be laid out like its disk: {reason}", path.display())]
+    NotLike {
+        /// The image.
+        path: PathBuf,
+        /// What is wrong with it.
+        reason: String,
+    },
     /// More free space than such a file system can have.
     #[error("{} of free space is too much: {} is the most", ByteSize(*bytes), ByteSize(*most_bytes))]
     TooMuchFree {

@@ -9,6 +9,8 @@ use hs_ext4::DataRun;
 use hs_units::{BLOCK_BYTES, to_u32, to_usize};
 use rustix::fs::SeekFrom;
 
+use super::like::ContentDigest;
+
 /// The bytes of one file.
 pub(super) trait Content {
     /// The next range with data at or after `position` in a file of `file_bytes`; nothing when only holes
@@ -33,6 +35,8 @@ impl Content for File {
 pub(super) struct FileReader {
     buffer: Vec<u8>,
     data: blake3::Hasher,
+    /// That of the file which is being read.
+    content: Option<blake3::Hasher>,
     bytes: u64,
 }
 
@@ -40,8 +44,10 @@ const BLOCK: usize = to_usize(BLOCK_BYTES);
 const ZEROS: [u8; BLOCK] = [0; BLOCK];
 
 impl FileReader {
-    pub(super) fn new() -> Self {
-        Self { buffer: vec![0; 256 * BLOCK], data: blake3::Hasher::new(), bytes: 0 }
+    /// Each file gets a digest of its own, if `has_contents`.
+    pub(super) fn new(has_contents: bool) -> Self {
+        let content = has_contents.then(blake3::Hasher::new);
+        Self { buffer: vec![0; 256 * BLOCK], data: blake3::Hasher::new(), content, bytes: 0 }
     }
 
     /// Bytes read so far.
@@ -54,6 +60,14 @@ impl FileReader {
     /// zeros are stored.
     pub(super) fn digest(&self) -> blake3::Hash {
         self.data.finalize()
+    }
+
+    /// The digest of the file that was read last, if it has blocks that are not zeros.
+    pub(super) fn content(&mut self) -> Option<ContentDigest> {
+        let content = self.content.as_mut().filter(|content| content.count() > 0)?;
+        let digest = content.finalize();
+        content.reset();
+        Some(digest)
     }
 
     /// Reads a file of `file_bytes`, and gives its runs of blocks, which are added to `names` too. A file
@@ -97,16 +111,25 @@ impl FileReader {
             let mut unhashed = 0;
             for (index, block) in buffer.chunks(BLOCK).enumerate() {
                 if *block == ZEROS[..block.len()] {
-                    self.data.update(&buffer[unhashed..index * BLOCK]);
+                    hash(&mut self.data, self.content.as_mut(), &buffer[unhashed..index * BLOCK]);
                     unhashed = index * BLOCK + block.len();
                 } else {
                     add(runs, to_u32(position / BLOCK_BYTES + index as u64));
                 }
             }
-            self.data.update(&buffer[unhashed..]);
+            hash(&mut self.data, self.content.as_mut(), &buffer[unhashed..]);
             position += len as u64;
         }
         Ok(())
+    }
+}
+
+/// Adds neighbouring blocks, of which the last may end early, to the digest of all data and to that of their
+/// file, where it is filled up.
+fn hash(data: &mut blake3::Hasher, content: Option<&mut blake3::Hasher>, blocks: &[u8]) {
+    data.update(blocks);
+    if let Some(content) = content {
+        content.update(blocks).update(&ZEROS[..blocks.len().next_multiple_of(BLOCK) - blocks.len()]);
     }
 }
 

@@ -18,6 +18,7 @@ mod entries;
 mod error;
 mod file_data;
 mod folders;
+mod like;
 mod part;
 #[doc(hidden)]
 pub mod qcow2;
@@ -47,6 +48,7 @@ use cloop::CloopDisk;
 use container::Chosen;
 pub use container::{Blob, Blobs, ContainerFault, Known, Platform, ResolvedImage, chain_ids};
 pub use error::SourceError;
+pub(crate) use like::Moves;
 use qcow2::Qcow2Disk;
 pub use qcow2::Qcow2Fault;
 use raw::RawDisk;
@@ -108,6 +110,9 @@ pub struct SourceOptions {
     pub keep_in: Option<PathBuf>,
     /// The most bytes that a packed archive may have when it is unpacked.
     pub unpack_limit_bytes: u64,
+    /// The image of an earlier state of the tree: what is the same keeps its place on the disk. Its own
+    /// windows must then be those of the new image.
+    pub like: Option<Arc<Image>>,
 }
 
 impl Default for SourceOptions {
@@ -124,6 +129,7 @@ impl Default for SourceOptions {
             layers: None,
             keep_in: None,
             unpack_limit_bytes: UNPACK_LIMIT_BYTES,
+            like: None,
         }
     }
 }
@@ -391,6 +397,18 @@ impl Source {
         }
     }
 
+    /// Whether its files lie where they do in [`SourceOptions::like`].
+    #[must_use]
+    pub fn is_like_earlier(&self) -> bool {
+        self.like().is_some()
+    }
+
+    /// The image that its disk is like, and where the content of that is.
+    pub(crate) fn like(&self) -> Option<(&Arc<Image>, &Moves)> {
+        let Disk::Tree(disk) = &self.disk else { return None };
+        disk.like().map(|like| (like.image(), like.moves()))
+    }
+
     /// The disk that some of its chunks have blocks of: see [`Source::read_unit`].
     pub(crate) fn base(&self) -> Option<BaseRef> {
         match &self.disk {
@@ -412,6 +430,10 @@ impl Source {
         match &self.disk {
             Disk::Changed(disk) => {
                 disk.read_windows(range.offset, &mut raw, &mut |chunk| chunks.push(chunk))?;
+            }
+            Disk::Tree(disk) if self.part.is_none() => {
+                disk.read_at(range.offset, &mut raw)?;
+                chunks = disk.chunks_of(range.offset, &raw)?;
             }
             _ => self.read_at(range.offset, &mut raw)?,
         }

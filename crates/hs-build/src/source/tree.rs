@@ -5,21 +5,18 @@ use std::ffi::OsStr;
 use std::os::unix::ffi::OsStrExt;
 use std::path::Path;
 
-use hs_ext4::{NodeId, Plan, Refusal, Time};
+use hs_ext4::{NodeId, Refusal, Time};
 use rustix::fs::Statx;
 use rustix::io::Errno;
 
-use super::assembly::{Assembly, Fault, Payload, Status, file_type};
+use super::assembly::{Assembled, Assembly, Fault, Payload, Status, file_type};
 use super::folders::{Folder, Folders, unreadable};
 use super::{SourceError, SourceProgress, xattrs};
 
 /// A walked tree.
-#[derive(Debug)]
 pub(super) struct Tree {
-    pub(super) plan: Plan,
+    pub(super) assembled: Assembled,
     pub(super) folders: Folders,
-    /// Names, attributes, data; not change and access times, nor inode numbers, nor where holes are.
-    pub(super) digest: blake3::Hash,
 }
 
 /// Entries between two progress calls.
@@ -27,9 +24,14 @@ const PROGRESS_ENTRIES: usize = 256;
 
 impl Tree {
     /// Walks and reads the tree under `path`. Folders are visited depth first, each with all its entries in
-    /// byte order, so neither `readdir` order nor inode numbers of the source matter.
-    pub(super) fn scan(path: &Path, progress: &dyn Fn(SourceProgress)) -> Result<Self, SourceError> {
-        let mut scan = Scan::new(path)?;
+    /// byte order, so neither `readdir` order nor inode numbers of the source matter. Files get digests of
+    /// their own, if `has_contents`.
+    pub(super) fn scan(
+        path: &Path,
+        has_contents: bool,
+        progress: &dyn Fn(SourceProgress),
+    ) -> Result<Self, SourceError> {
+        let mut scan = Scan::new(path, has_contents)?;
         let mut pending = vec![(NodeId::ROOT, None)];
         while let Some((node, device_above)) = pending.pop() {
             let folder = scan.folders.folder(scan.assembly.plan(), node)?;
@@ -51,8 +53,7 @@ impl Tree {
         }
         scan.report(progress);
         let Scan { assembly, folders, .. } = scan;
-        let (plan, digest) = assembly.finish(path);
-        Ok(Self { plan, folders, digest })
+        Ok(Self { assembled: assembly.finish(path), folders })
     }
 }
 
@@ -73,13 +74,13 @@ struct Scan {
 }
 
 impl Scan {
-    fn new(path: &Path) -> Result<Self, SourceError> {
+    fn new(path: &Path, has_contents: bool) -> Result<Self, SourceError> {
         let mut folders = Folders::new(path)?;
         let root = folders.root();
         let failed = |error: Errno| unreadable(path.to_owned(), error);
         let statx = root.status(b"").map_err(failed)?;
         let attributes = xattrs::read(&root.path_of(b"")).map_err(failed)?;
-        let assembly = Assembly::new(&status(&statx), &attributes);
+        let assembly = Assembly::new(&status(&statx), &attributes, has_contents);
         let assembly = assembly.map_err(|refusal| refused(path.to_owned(), refusal))?;
         folders.push(&statx);
         Ok(Self { assembly, folders, linked: HashMap::new() })

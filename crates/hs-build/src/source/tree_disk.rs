@@ -18,10 +18,13 @@ use std::os::unix::ffi::OsStrExt;
 use std::path::{Path, PathBuf};
 
 use hs_ext4::{Layout, LayoutOptions, NodeId, Plan, RunContent};
+use hs_image::LoadedChunk;
 use hs_units::{BLOCK_BYTES, ByteRange, to_usize};
 use parking_lot::Mutex;
 
+use super::assembly::Assembled;
 use super::folders::FolderFiles;
+use super::like::{self, LikeDisk};
 use super::tree::Tree;
 use super::{SourceError, SourceOptions, SourceProgress};
 
@@ -46,9 +49,7 @@ pub(super) trait TreeFiles: Send + std::fmt::Debug {
 
 /// A tree that is ready to be laid out.
 pub(super) struct PlannedTree {
-    pub(super) plan: Plan,
-    /// Names, attributes, data.
-    pub(super) digest: blake3::Hash,
+    pub(super) assembled: Assembled,
     pub(super) files: Box<dyn TreeFiles>,
 }
 
@@ -56,6 +57,8 @@ pub(super) struct PlannedTree {
 #[derive(Debug)]
 pub(super) struct TreeDisk {
     layout: Layout,
+    /// The disk that it is laid out like.
+    like: Option<LikeDisk>,
     path: PathBuf,
     files: Mutex<Box<dyn TreeFiles>>,
 }
@@ -73,8 +76,8 @@ impl TreeDisk {
         if let Some(output) = &options.output {
             refuse_output_inside(&root, output)?;
         }
-        let Tree { plan, folders, digest } = Tree::scan(&root, progress)?;
-        let tree = PlannedTree { plan, digest, files: Box::new(FolderFiles::new(folders)) };
+        let Tree { assembled, folders } = Tree::scan(&root, options.like.is_some(), progress)?;
+        let tree = PlannedTree { assembled, files: Box::new(FolderFiles::new(folders)) };
         Self::of(&root, path, tree, options)
     }
 
@@ -85,20 +88,25 @@ impl TreeDisk {
         tree: PlannedTree,
         options: &SourceOptions,
     ) -> Result<Self, SourceError> {
+        let Assembled { plan, digest, contents } = tree.assembled;
         let label = options.volume_label.as_deref().unwrap_or_default();
         let mut layout = LayoutOptions {
-            uuid: options.uuid.unwrap_or_else(|| derived_uuid(tree.digest)),
+            uuid: options.uuid.unwrap_or_else(|| derived_uuid(digest)),
             label: [0; LABEL_BYTES],
             free_bytes: options.free_bytes,
             free_inodes: options.free_bytes / FREE_BYTES_PER_INODE,
             chunk_blocks: CHUNK_BLOCKS,
         };
         layout.label[..label.len()].copy_from_slice(label.as_bytes());
-        let layout = tree.plan.lay_out(&[], &layout).map_err(|error| SourceError::Unsupported {
+        let (layout, like) = match &options.like {
+            Some(image) => like::lay_out(plan, &contents, image, &layout)?,
+            None => (plan.lay_out(&[], &layout), None),
+        };
+        let layout = layout.map_err(|error| SourceError::Unsupported {
             path: root.join(OsStr::from_bytes(error.path())),
             reason: error.to_string(),
         })?;
-        Ok(Self { layout, path: path.to_owned(), files: Mutex::new(tree.files) })
+        Ok(Self { layout, like, path: path.to_owned(), files: Mutex::new(tree.files) })
     }
 
     pub(super) fn bytes(&self) -> u64 {
@@ -129,12 +137,28 @@ impl TreeDisk {
                     self.layout.write_metadata(number, &mut block);
                     piece.copy_from_slice(&block[to_usize(within)..][..here]);
                 }
+                RunContent::Earlier => {
+                    self.like.as_ref().expect("a disk that it is like").read_at(at, piece)?;
+                }
                 RunContent::Data { file, offset } => self.read_file(file, offset + within, piece)?,
             }
             rest = later;
             at += here as u64;
         }
         Ok(())
+    }
+
+    /// The disk that it is laid out like.
+    pub(super) const fn like(&self) -> Option<&LikeDisk> {
+        self.like.as_ref()
+    }
+
+    /// The chunks of windows with these bytes, from `offset` on, as [`LikeDisk::chunk_of`] gives them.
+    pub(super) fn chunks_of(&self, offset: u64, raw: &[u8]) -> Result<Vec<Option<LoadedChunk>>, SourceError> {
+        let Some(like) = &self.like else { return Ok(Vec::new()) };
+        let window_bytes = like.image().window_bytes();
+        let windows = (0..).zip(raw.chunks(to_usize(window_bytes)));
+        windows.map(|(number, window)| like.chunk_of(offset + number * window_bytes, window)).collect()
     }
 
     /// Reads a part of a file; behind its end are zeros.

@@ -28,7 +28,7 @@ pub(crate) fn write(layout: &Layout, mut data: impl FnMut(NodeId, u64, &mut [u8]
         next += run.blocks;
         for number in run.first..next {
             match run.content {
-                RunContent::Zeros => break,
+                RunContent::Zeros | RunContent::Earlier => break,
                 RunContent::Metadata => layout.write_metadata(number, &mut block),
                 RunContent::Data { file, offset } => {
                     block.fill(0);

@@ -1,0 +1,124 @@
+//! A tree is built again, its channel moves on, and a machine with the old image fetches what is new.
+
+use std::fs;
+
+use hs_units::Prng;
+use serde_json::Value;
+
+use crate::images::write_profile;
+use crate::scene::{Scene, machine_has, run};
+use crate::web::{NGINX, Nginx, run_remote};
+
+const BLOCK: usize = 4096;
+const CHANGED_BYTES: usize = 200_000;
+
+/// A tree of 300 small files and a large one.
+fn tree(scene: &Scene) -> Prng {
+    let mut random = Prng::new(76);
+    for number in 0..300 {
+        let folder = scene.path(&format!("tree/folder{}", number % 10));
+        fs::create_dir_all(&folder).expect("a folder");
+        write(scene, &format!("folder{}/{number}", number % 10), 3 * BLOCK - 5, &mut random);
+    }
+    write(scene, "large", 4 << 20, &mut random);
+    random
+}
+
+fn write(scene: &Scene, name: &str, len: usize, random: &mut Prng) {
+    let mut bytes = vec![0; len];
+    random.fill(&mut bytes);
+    fs::write(scene.path(&format!("tree/{name}")), bytes).expect("written");
+}
+
+fn build(scene: &Scene, image: &str, more: &[&str]) -> Value {
+    let (tree, image) = (scene.arg("tree"), scene.arg(image));
+    let words = ["-q", "build", &tree, "-o", &image, "--json"];
+    run(words.iter().chain(more)).ok().json()
+}
+
+/// The disk of an image.
+fn disk(scene: &Scene, image: &str) -> Vec<u8> {
+    run(["-q", "export", &scene.arg(image), "-o", &scene.arg("raw"), "--format", "raw", "--force"]).ok();
+    fs::read(scene.path("raw")).expect("exported")
+}
+
+/// `www/v1.hsi`, with every fourth block of the small files hot, and `www/v2.hsi`, like it, with a few
+/// changes.
+fn two_versions(scene: &Scene) {
+    let mut random = tree(scene);
+    fs::create_dir(scene.path("www")).expect("a folder");
+    build(scene, "cold.hsi", &["--codec", "zstd:3"]);
+    let cold = disk(scene, "cold.hsi");
+    let hot =
+        (0..cold.len() / BLOCK).filter(|lba| cold[lba * BLOCK..][..BLOCK].iter().any(|byte| *byte != 0));
+    let hot: Vec<u64> = hot.take(700).step_by(4).map(|lba| lba as u64).collect();
+    write_profile(scene, "start.hsp", "cold.hsi", &cold, hot.into_iter());
+    let words = [scene.arg("cold.hsi"), scene.arg("start.hsp"), scene.arg("www/v1.hsi")];
+    run(["-q", "optimize", &words[0], "-p", &words[1], "-o", &words[2], "--max-chunk", "32K"]).ok();
+    write(scene, "folder3/new", CHANGED_BYTES / 2, &mut random);
+    write(scene, "folder4/4", CHANGED_BYTES / 2, &mut random);
+    fs::remove_file(scene.path("tree/folder5/5")).expect("removed");
+    let built = build(scene, "www/v2.hsi", &["--like", &scene.arg("www/v1.hsi"), "--codec", "zstd:9"]);
+    assert!(built["hot_bytes"].as_u64() > Some(160 * BLOCK as u64), "{built}");
+    run(["verify", &scene.arg("www/v2.hsi")]).ok();
+}
+
+#[test]
+fn a_channel_that_moves_on_brings_only_what_is_new() {
+    if !machine_has(&[NGINX]) {
+        return;
+    }
+    let scene = Scene::new();
+    two_versions(&scene);
+    let key = run(["keygen", &scene.arg("k")]).ok().stdout.trim().to_owned();
+    let nginx = Nginx::start(&scene, "");
+    let address = format!("{}{key}", nginx.url("stable.minisig"));
+    let cache = "--disk-cache=cache";
+    let publish = |image: &str, date: &str| {
+        let (image, secret) = (scene.arg(&format!("www/{image}")), scene.arg("k.key"));
+        run(["sign", &image, "--key", &secret, "--channel", "stable", "--date", date]).ok();
+    };
+    let fill = || run_remote(&scene, &["cache", "fill", &address, "--json", cache]).ok().json();
+    let moved = || nginx.answered().iter().map(|(_, bytes, _)| bytes).sum::<u64>();
+    publish("v1.hsi", "2026-01-01");
+    let first = fill();
+    assert!(first["fetched_bytes"].as_u64() > Some(5 << 20), "{first}");
+    let before = moved();
+
+    publish("v2.hsi", "2026-01-02");
+    let second = fill();
+    let name = run(["verify", &scene.arg("www/v2.hsi")]).ok().stdout;
+    assert_eq!(second["name"].as_str(), name.lines().last());
+    // The new bytes are noise. Beside them come windows of tables and folders, hot chunks with blocks of
+    // these, and the tables of the image.
+    let bound = CHANGED_BYTES as u64 * 115 / 100 + (160 << 10);
+    assert!(second["fetched_bytes"].as_u64() < Some(bound), "{second}");
+    assert!(moved() - before < bound + (64 << 10), "{} bytes moved", moved() - before);
+
+    // All of it is there before anything is switched to it.
+    drop(nginx);
+    let out = ["-o", "out.raw", "--format", "raw", "--offline"];
+    run_remote(&scene, &[&["export", &address, cache][..], &out].concat()).ok();
+    assert!(fs::read(scene.path("out.raw")).expect("exported") == disk(&scene, "www/v2.hsi"));
+}
+
+#[test]
+fn only_an_image_of_a_tree_is_a_model_for_a_tree() {
+    let scene = Scene::new();
+    fs::create_dir(scene.path("tree")).expect("a folder");
+    scene.image("disk.hsi", 40, 1);
+    let words = ["build", &scene.arg("tree"), "-o", &scene.arg("a.hsi"), "--like", &scene.arg("disk.hsi")];
+    run(words).fails(1, &["disk.hsi: this cannot be laid out like its disk"]);
+    assert!(!scene.path("a.hsi").exists());
+}
+
+#[test]
+fn a_delta_keeps_places_too() {
+    let scene = Scene::new();
+    two_versions(&scene);
+    build(&scene, "delta.hsi", &["--base", &scene.arg("www/v1.hsi")]);
+    let delta = fs::metadata(scene.path("delta.hsi")).expect("built").len();
+    assert!(delta < CHANGED_BYTES as u64 * 115 / 100 + (64 << 10), "{delta} bytes");
+    assert!(disk(&scene, "www/v2.hsi").len() > 5 << 20);
+    run(["verify", &scene.arg("delta.hsi"), "--base", &scene.arg("www/v1.hsi")]).ok();
+}
