@@ -12,7 +12,7 @@ const GROUPS: &[(&str, &[&str])] = &[
     (
         "Make images",
         &[
-            "build", "profile", "optimize", "commit", "import", "export", "iso", "convert", "inspect",
+            "build", "profile", "optimize", "pack", "commit", "import", "export", "iso", "convert", "inspect",
             "verify",
         ],
     ),
