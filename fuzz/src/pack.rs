@@ -1,5 +1,5 @@
-//! Bytes as the header of a pack, and behind it as its table of runs. Checksum and digest are made right, so that
-//! the rules are reached.
+//! Bytes as the header of a pack, and behind it as its table of runs. Checksum and digest are made right, so
+//! that the rules are reached.
 
 use hs_format::{PackHeader, PackRuns, Unverified, chunk_digest};
 use hs_units::ByteRange;

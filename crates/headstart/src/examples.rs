@@ -52,7 +52,7 @@ const EXAMPLES: &[(&str, &[&str])] = &[
         &[
             "headstart pack disk.qcow2 -o plain.hspk                     # then: boot plain.hspk --record boot.hsp",
             "headstart pack disk.qcow2 -p boot.hsp -o boot.hspk",
-            "headstart pack https://HOST/disk.qcow2 -p boot.hsp -o boot.hspk    # then: boot boot.hspk --base https://...",
+            "headstart pack https://HOST/disk.qcow2 -p boot.hsp -o boot.hspk    # then: boot with --base",
             "headstart pack /dev/vg/huge -p boot.hsp -o boot.hspk --sampled",
         ],
     ),

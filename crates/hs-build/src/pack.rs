@@ -19,8 +19,8 @@ use crate::{BuildError, BuildOptions, BuildReport};
 /// Samples of a file, and bytes of each.
 const SAMPLES: u64 = 32;
 const SAMPLE_BYTES: u64 = 4096;
-/// Windows of a disk that is not read are larger where they would be more than this: what is kept of them is 48
-/// bytes each while the pack is made.
+/// Windows of a disk that is not read are larger where they would be more than this: what is kept of them is
+/// 48 bytes each while the pack is made.
 const MOST_UNREAD_WINDOWS: u64 = 1 << 20;
 
 /// The file that holds the disk of a pack, as the pack describes it.
@@ -201,8 +201,8 @@ fn write_unread(
     Ok((output, report))
 }
 
-/// Writes the table of runs behind the image that was written, and the header before it. Gives the bytes of the
-/// pack.
+/// Writes the table of runs behind the image that was written, and the header before it. Gives the bytes of
+/// the pack.
 pub(crate) fn finish(
     output: &mut Output,
     superblock: &Superblock,

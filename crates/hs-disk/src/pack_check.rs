@@ -4,12 +4,13 @@
 //! served in any case: this says early, and once, that the disk has changed. Where they have none, only this
 //! shows that packed blocks and the disk no longer belong together; then the disk ends.
 
+use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use hs_format::Decompressor;
+use hs_format::{Decompressor, chunk_digest};
 use hs_image::{ImageError, PackStore};
-use hs_units::{BLOCK_BYTES, BlockRange, ByteRange, to_usize};
+use hs_units::{BLOCK_BYTES, BlockRange, ByteRange, Digest, Lba, to_usize};
 
 use crate::disk::Shared;
 
@@ -17,6 +18,11 @@ use crate::disk::Shared;
 const LOOKS_EVERY: Duration = Duration::from_millis(100);
 /// After a request that took so long, the disk's file is left alone for so many times as long.
 const PAUSE_FACTOR: u32 = 3;
+
+/// Blocks between two packed ones that are read with them, and blocks of a request: a server's round trip costs
+/// more.
+const MOST_GAP_BLOCKS: u64 = 16;
+const MOST_BLOCKS: u64 = 256;
 
 /// What was found.
 #[derive(Clone, Copy, Default)]
@@ -27,7 +33,7 @@ struct Found {
 }
 
 impl Shared {
-    /// Compares all hot blocks, one extent after the other, each with a permit of the lowest class.
+    /// Compares all hot blocks in the order of the disk, each request with a permit of the lowest class.
     pub(crate) fn check_pack(self: &Arc<Self>) {
         let Some(pack) = self.image.pack() else { return };
         if !self.wait_for_prefetch() {
@@ -61,40 +67,57 @@ impl Shared {
 
     /// Nothing when the disk ends before. Of a disk without digests, the first difference is enough.
     fn compare(self: &Arc<Self>, pack: &PackStore) -> Result<Option<Found>, ImageError> {
-        let (mut tools, mut found) = (Decompressor::new(), Found::default());
+        let Some(packed) = self.packed_blocks()? else { return Ok(None) };
+        let (mut found, mut rest) = (Found::default(), packed.into_iter().peekable());
+        while let Some(first) = rest.next() {
+            let mut together = vec![first];
+            while let Some(next) = rest.next_if(|(lba, _)| {
+                let (start, last) = (together[0].0, together[together.len() - 1].0);
+                *lba - last <= MOST_GAP_BLOCKS && *lba - start < MOST_BLOCKS
+            }) {
+                together.push(next);
+            }
+            let blocks = together[together.len() - 1].0 - together[0].0 + 1;
+            let run = BlockRange::new(Lba(together[0].0), blocks);
+            let range = ByteRange::new(run.start.byte_offset(), run.bytes());
+            let Some(permit) = self.fill_permit(range, || false) else { return Ok(None) };
+            let began = Instant::now();
+            let mut there = vec![0; to_usize(run.bytes())];
+            pack.read_disk(range.offset, &mut there)?;
+            let took = began.elapsed();
+            drop(permit);
+            for (lba, digest) in together {
+                let at = to_usize((lba - run.start.0) * BLOCK_BYTES);
+                found.blocks += 1;
+                if chunk_digest(&there[at..][..to_usize(BLOCK_BYTES)]) != digest {
+                    found.differing += 1;
+                    found.first.get_or_insert(BlockRange::new(Lba(lba), 1));
+                }
+            }
+            if found.differing > 0 && pack.is_sampled() {
+                return Ok(Some(found));
+            }
+            if !self.pause(took * PAUSE_FACTOR) {
+                return Ok(None);
+            }
+        }
+        Ok(Some(found))
+    }
+
+    /// The digests of all hot blocks, in the order of the disk. Nothing when the disk ends before.
+    fn packed_blocks(self: &Arc<Self>) -> Result<Option<BTreeMap<u64, Digest>>, ImageError> {
+        let (mut tools, mut packed) = (Decompressor::new(), BTreeMap::new());
         for chunk in 0..self.image.hot_chunk_count() {
             let at = self.image.hot_chunk(chunk).1;
             let Some(permit) = self.fill_permit(at, || false) else { return Ok(None) };
             let raw = self.image.load_hot(chunk, &mut tools)?.raw;
             drop(permit);
-            let mut rest = &raw[..];
-            for extent in self.image.hot_extents(chunk) {
-                let (packed, later) = rest.split_at(to_usize(extent.bytes()));
-                rest = later;
-                let range = ByteRange::new(extent.start.byte_offset(), extent.bytes());
-                let Some(permit) = self.fill_permit(at, || false) else { return Ok(None) };
-                let began = Instant::now();
-                let mut there = vec![0; packed.len()];
-                pack.read_disk(range.offset, &mut there)?;
-                let took = began.elapsed();
-                drop(permit);
-                let block = to_usize(BLOCK_BYTES);
-                let pairs = packed.chunks(block).zip(there.chunks(block));
-                for (number, _) in pairs.enumerate().filter(|(_, (packed, there))| packed != there) {
-                    found.differing += 1;
-                    let lba = hs_units::Lba(extent.start.0 + number as u64);
-                    found.first.get_or_insert(BlockRange::new(lba, 1));
-                }
-                found.blocks += extent.count;
-                if found.differing > 0 && pack.is_sampled() {
-                    return Ok(Some(found));
-                }
-                if !self.pause(took * PAUSE_FACTOR) {
-                    return Ok(None);
-                }
-            }
+            let blocks = self.image.hot_extents(chunk).iter().flat_map(|extent| extent.blocks());
+            let digests = raw.chunks(to_usize(BLOCK_BYTES)).map(chunk_digest);
+            packed.extend(blocks.map(|lba| lba.0).zip(digests));
+            tools.reuse(raw);
         }
-        Ok(Some(found))
+        Ok(Some(packed))
     }
 
     /// False when the disk ends before.

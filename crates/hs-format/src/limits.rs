@@ -13,8 +13,8 @@ pub const SUPERBLOCK_BYTES: usize = 4096;
 /// names.
 pub const FEATURE_BASE: u64 = 1;
 
-/// The incompatible feature `unread`: cold windows are those of a disk that was not read, and have no digests.
-/// Only the image that a pack makes has it.
+/// The incompatible feature `unread`: cold windows are those of a disk that was not read, and have no
+/// digests. Only the image that a pack makes has it.
 pub const FEATURE_UNREAD: u64 = 2;
 
 /// Incompatible features that this crate knows.

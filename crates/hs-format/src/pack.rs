@@ -12,11 +12,11 @@ use crate::chunk::ChunkRef;
 use crate::codec::Codec;
 use crate::digest::{PACK_RUNS_CONTEXT, UNREAD_DISK_CONTEXT, derived, plain};
 use crate::error::{FormatError, Part};
+use crate::leaf::WindowRef;
 use crate::limits::{
     MAX_CHUNK_RAW_BYTES, MAX_DISK_BYTES, MAX_IMAGE_BYTES, MAX_PACK_NAME_BYTES, MAX_PACK_RUNS,
     MAX_PACK_SAMPLES, PACK_HEADER_BYTES, SUPERBLOCK_BYTES, VERSION, WINDOW_ENTRY_BYTES,
 };
-use crate::leaf::WindowRef;
 use crate::unverified::{ExpectedBytes, Unverified};
 use crate::wire::{PACK_MAGIC, WindowWire};
 
@@ -401,7 +401,8 @@ impl PackRuns {
     /// The table's bytes, and their digest.
     #[must_use]
     pub fn encode(&self) -> (Vec<u8>, Digest) {
-        let wire = |&(first, count, _): &(u64, u64, u64)| RunWire { first: first.into(), count: count.into() };
+        let wire =
+            |&(first, count, _): &(u64, u64, u64)| RunWire { first: first.into(), count: count.into() };
         let table: Vec<RunWire> = self.runs.iter().map(wire).collect();
         let bytes = table.as_bytes().to_vec();
         let digest = Self::digest_of(&bytes);

@@ -158,7 +158,9 @@ pub enum ImageError {
         fault: Box<FormatError>,
     },
     /// Windows have no digests, and the image is not that of a pack which says so.
-    #[error("{path}: its cold windows have no digests, which only a pack of a disk that was not read may have")]
+    #[error(
+        "{path}: its cold windows have no digests, which only a pack of a disk that was not read may have"
+    )]
     Unread {
         /// The image.
         path: String,

@@ -572,7 +572,9 @@ impl Image {
             let cold = self.superblock.cold.range;
             let is_cold = range.offset >= cold.offset && range.end() <= cold.end();
             match self.pack.as_ref().filter(|_| is_cold) {
-                Some(pack) => ImageError::ChangedDisk { path, chunk, disk: pack.base_name().to_owned(), fault },
+                Some(pack) => {
+                    ImageError::ChangedDisk { path, chunk, disk: pack.base_name().to_owned(), fault }
+                }
                 None => ImageError::Chunk { path, chunk, range, fault },
             }
         };

@@ -28,8 +28,8 @@ pub struct DiskFile {
     pub disk: StoredDisk,
     /// The file.
     pub file: Arc<dyn Store>,
-    /// When it was modified, in nanoseconds since 1970, or a mark of what a server says of that; 0 if it is not
-    /// known.
+    /// When it was modified, in nanoseconds since 1970, or a mark of what a server says of that; 0 if it is
+    /// not known.
     pub modified_ns: u64,
 }
 
@@ -41,8 +41,8 @@ pub fn open_disk(disk: &ImageSource) -> anyhow::Result<DiskFile> {
     open_on(disk, &Medium::None, PackTrust::Sampled)
 }
 
-/// The same on a medium. Where all windows have digests, these alone say whether a file on a server is the right
-/// one.
+/// The same on a medium. Where all windows have digests, these alone say whether a file on a server is the
+/// right one.
 fn open_on(disk: &ImageSource, medium: &Medium, trust: PackTrust) -> anyhow::Result<DiskFile> {
     let (file, modified_ns): (Arc<dyn Store>, u64) = match &disk.image.place {
         ImagePlace::File(path) => {
@@ -65,7 +65,8 @@ fn open_on(disk: &ImageSource, medium: &Medium, trust: PackTrust) -> anyhow::Res
     Ok(DiskFile { disk, file, modified_ns })
 }
 
-/// The header of the pack in a file; none where it is something else, or cannot be read: who opens it says so.
+/// The header of the pack in a file; none where it is something else, or cannot be read: who opens it says
+/// so.
 pub fn header_in_file(path: &Path) -> Option<PackHeader> {
     PackStore::header_in(&FileStore::open(path).ok()?).ok()?
 }
@@ -92,11 +93,13 @@ fn disk_of(pack: &ImageSource, header: &PackHeader) -> anyhow::Result<ImageSourc
         _ => None,
     };
     let found = pack.base().or_else(beside);
-    found.with_context(|| format!("{}: this is a pack: give the disk that it is for by --base", pack.display()))
+    found.with_context(|| {
+        format!("{}: this is a pack: give the disk that it is for by --base", pack.display())
+    })
 }
 
-/// What lies in the file at `path` on a medium, or, where that is a pack, the image that the pack makes with its
-/// disk.
+/// What lies in the file at `path` on a medium, or, where that is a pack, the image that the pack makes with
+/// its disk.
 pub(crate) fn resolved(
     on_medium: OnMedium,
     path: &Path,
@@ -146,8 +149,8 @@ fn with_disk(
         medium: *medium,
         opened: Mutex::default(),
     });
-    // What is wrong with a file of this machine is said at once. A server takes its time: a start whose blocks
-    // are all packed does not wait for it. A disk that was not read must be looked at before all.
+    // What is wrong with a file of this machine is said at once. A server takes its time: a start whose
+    // blocks are all packed does not wait for it. A disk that was not read must be looked at before all.
     if header.trust == PackTrust::Sampled || opening.disk.file().is_some() {
         opening.open()?;
     } else {

@@ -12,8 +12,8 @@ const GROUPS: &[(&str, &[&str])] = &[
     (
         "Make images",
         &[
-            "build", "profile", "optimize", "pack", "commit", "import", "export", "iso", "convert", "inspect",
-            "verify",
+            "build", "profile", "optimize", "pack", "commit", "import", "export", "iso", "convert",
+            "inspect", "verify",
         ],
     ),
     (

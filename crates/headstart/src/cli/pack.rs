@@ -23,8 +23,8 @@ pub(crate) struct Pack {
     /// The pack to write. A pack of that name is replaced.
     #[arg(short, long, value_name = "PACK")]
     pub output: PathBuf,
-    /// Do not read the whole disk. The pack then knows the disk by its length, its time and samples, and nothing
-    /// verifies what is not packed. Without this flag each window of the disk has its digest.
+    /// Do not read the whole disk. The pack then knows the disk by its length, its time and samples, and
+    /// nothing verifies what is not packed. Without this flag each window of the disk has its digest.
     #[arg(long)]
     pub sampled: bool,
     /// Also pack a disk that is mounted for writing. Reads of what changes later fail.

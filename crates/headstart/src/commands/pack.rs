@@ -82,7 +82,12 @@ pub(crate) fn run(args: &Pack, quiet: bool) -> anyhow::Result<()> {
         image_digest: hot.map_or(cold.image_digest, |hot| hot.image_digest).to_string(),
         fitted,
     };
-    if args.json { show::json(&packed) } else { packed.print(); Ok(()) }
+    if args.json {
+        show::json(&packed)
+    } else {
+        packed.print();
+        Ok(())
+    }
 }
 
 /// How a pack knows its disk, in one word.

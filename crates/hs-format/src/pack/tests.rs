@@ -150,7 +150,9 @@ fn chunks_have_no_digest_where_the_image_says_so_and_nowhere_else() {
     assert!(Unverified::new([7; 8191]).verify(&chunk.expected()).is_err());
     let refused = |digest, features, expected| {
         let refused = decode_leaf(digest, features);
-        assert!(matches!(refused, Err(FormatError::ChunkDigest { expected: found, .. }) if found == expected));
+        assert!(
+            matches!(refused, Err(FormatError::ChunkDigest { expected: found, .. }) if found == expected)
+        );
     };
     refused(none, read, true);
     refused(some, unread, false);

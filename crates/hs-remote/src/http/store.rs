@@ -168,8 +168,8 @@ impl HttpStore {
         self.remote.unchanged
     }
 
-    /// The first `bytes` of the file, or all it has, without taking them from the response that opened it; none
-    /// where that brought nothing, or something was read.
+    /// The first `bytes` of the file, or all it has, without taking them from the response that opened it;
+    /// none where that brought nothing, or something was read.
     #[must_use]
     pub fn peek(&self, bytes: usize) -> Option<Vec<u8>> {
         let mut flow = self.remote.line.take_unread()?;

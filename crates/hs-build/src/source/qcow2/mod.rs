@@ -14,9 +14,9 @@ pub use fault::Qcow2Fault;
 use file::{Bytes, Qcow2File, Run, push};
 use hs_units::{BLOCK_BYTES, ByteRange, to_usize};
 use parking_lot::Mutex;
-pub(super) use served::in_blocks;
-pub use served::Qcow2Store;
 use rustix::fs::{CWD, Mode, OFlags, ResolveFlags};
+pub use served::Qcow2Store;
+pub(super) use served::in_blocks;
 
 use super::SourceError;
 use super::contents::FileStamp;

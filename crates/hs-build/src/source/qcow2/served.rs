@@ -1,5 +1,5 @@
-//! The disk in a qcow2 file without a backing file, as a store: for several readers at once, wherever the file
-//! lies. Only its tables are read under a lock.
+//! The disk in a qcow2 file without a backing file, as a store: for several readers at once, wherever the
+//! file lies. Only its tables are read under a lock.
 
 use std::io;
 use std::sync::Arc;
