@@ -19,8 +19,10 @@ const LOOKS_EVERY: Duration = Duration::from_millis(100);
 /// After a request that took so long, the disk's file is left alone for so many times as long.
 const PAUSE_FACTOR: u32 = 3;
 
-/// Blocks between two packed ones that are read with them, and blocks of a request: a server's round trip costs
-/// more.
+/// Before the first request no read may have waited for so long: a start that is computing is not over.
+const FIRST_QUIET: Duration = Duration::from_secs(2);
+/// Blocks between two packed ones that are read with them, and blocks of a request: a server's round trip
+/// costs more.
 const MOST_GAP_BLOCKS: u64 = 16;
 const MOST_BLOCKS: u64 = 256;
 
@@ -36,7 +38,7 @@ impl Shared {
     /// Compares all hot blocks in the order of the disk, each request with a permit of the lowest class.
     pub(crate) fn check_pack(self: &Arc<Self>) {
         let Some(pack) = self.image.pack() else { return };
-        if !self.wait_for_prefetch() {
+        if !self.wait_for_prefetch() || !self.wait_for_quiet(FIRST_QUIET) {
             return;
         }
         let checked = self.compare(pack);
@@ -97,7 +99,7 @@ impl Shared {
             if found.differing > 0 && pack.is_sampled() {
                 return Ok(Some(found));
             }
-            if !self.pause(took * PAUSE_FACTOR) {
+            if !self.wait_for_quiet(took * PAUSE_FACTOR) {
                 return Ok(None);
             }
         }
@@ -135,6 +137,20 @@ impl Shared {
             }
             if !self.pause(LOOKS_EVERY) {
                 return false;
+            }
+        }
+    }
+
+    /// Waits until no read has waited for the medium for so long. False when the disk ends before.
+    fn wait_for_quiet(&self, quiet: Duration) -> bool {
+        let waited = || self.lock().figures.waited_requests;
+        loop {
+            let before = waited();
+            if !self.pause(quiet) {
+                return false;
+            }
+            if waited() == before {
+                return true;
             }
         }
     }

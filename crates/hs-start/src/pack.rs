@@ -7,6 +7,7 @@ use std::sync::Arc;
 use anyhow::{Context, bail};
 use hs_build::source::StoredDisk;
 use hs_device::Medium;
+use hs_format::limits::PACK_HEADER_BYTES;
 use hs_format::{BaseKind, PackHeader, PackTrust, chunk_digest};
 use hs_image::{Decompressor, Image, ImageError, OpenDisk, OpenOptions, PackStore};
 use hs_store::{FileStore, Store, StoreError};
@@ -109,7 +110,7 @@ pub(crate) fn resolved(
     // Without the medium's time, and without being counted: each file is looked at.
     let plain = FileStore::open(path)?;
     match PackStore::header_in(&plain)? {
-        Some(header) => with_disk(on_medium, &(Arc::new(plain) as Arc<dyn Store>), header, pack, medium),
+        Some(header) => with_disk(on_medium, Some(Arc::new(plain)), header, pack, medium),
         None => Ok(on_medium),
     }
 }
@@ -117,16 +118,19 @@ pub(crate) fn resolved(
 /// The same of what lies at an address.
 pub(crate) fn resolved_remote(opened: Opened, pack: &ImageSource) -> anyhow::Result<OnMedium> {
     let Opened { on_medium, start, .. } = opened;
-    let plain = Arc::clone(&on_medium.store);
-    match start.map(|start| PackStore::header_of(&start, &*plain)).transpose()?.flatten() {
-        Some(header) => with_disk(on_medium, &plain, header, pack, &Medium::None),
-        None => Ok(on_medium),
-    }
+    let store = Arc::clone(&on_medium.store);
+    let Some(header) = start.map(|start| PackStore::header_of(&start, &*store)).transpose()?.flatten() else {
+        return Ok(on_medium);
+    };
+    // It has come already: the image goes on with the same response behind it.
+    store.read_at(0, &mut [0; PACK_HEADER_BYTES])?;
+    with_disk(on_medium, None, header, pack, &Medium::None)
 }
 
+/// `plain` is the pack where a look into it costs nothing: in a file.
 fn with_disk(
     on_medium: OnMedium,
-    plain: &Arc<dyn Store>,
+    plain: Option<Arc<dyn Store>>,
     header: PackHeader,
     pack: &ImageSource,
     medium: &Medium,
@@ -143,7 +147,7 @@ fn with_disk(
     let name = disk.display().to_string();
     let opening = Arc::new(Opening {
         pack: pack.display().to_string(),
-        plain: Arc::clone(plain),
+        plain,
         header: header.clone(),
         disk,
         medium: *medium,
@@ -181,7 +185,7 @@ fn with_disk(
 /// The disk of a pack, which is opened once.
 struct Opening {
     pack: String,
-    plain: Arc<dyn Store>,
+    plain: Option<Arc<dyn Store>>,
     header: PackHeader,
     disk: ImageSource,
     medium: Medium,
@@ -228,11 +232,13 @@ impl Opening {
         Err(self.differs(&format!("it has {found} bytes, where {expected} were packed")))
     }
 
-    /// A few windows tell whether it is another disk. Each window is verified when it is read.
+    /// A few windows tell whether it is another disk. Each window is verified when it is read, so this is
+    /// left out where the pack lies on a server and would be asked for them.
     fn check_windows(&self, disk: &Arc<dyn Store>) -> anyhow::Result<()> {
+        let Some(plain) = &self.plain else { return Ok(()) };
         let (name, disk) = (self.disk.display().to_string(), Arc::clone(disk));
         let pack = PackStore::new(
-            Arc::clone(&self.plain),
+            Arc::clone(plain),
             self.header.clone(),
             name,
             Box::new(move || Ok(Arc::clone(&disk))),

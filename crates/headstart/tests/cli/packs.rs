@@ -272,29 +272,32 @@ fn a_mount_shows_the_disk_of_a_pack() {
     scene.wait_until_clean();
 }
 
-#[test]
-fn qemu_boots_a_pack_over_a_qcow2_file_on_a_web_server() {
+/// A guest's disk as a qcow2 file behind nginx, its kernel, and the MD5 sum of the disk.
+fn guest_on_a_server() -> Option<(Scene, Nginx, String, String)> {
     if !machine_has(&[NGINX]) || !has_tools(&["qemu-img"]) {
-        return;
+        return None;
     }
-    let Some((scene, image, kernel)) = linux_guest() else { return };
+    let (scene, image, kernel) = linux_guest()?;
     scene.folder("www");
     let (raw, qcow2) = (scene.arg("disk.raw"), scene.arg("www/disk.qcow2"));
     run(["export", &image, "-o", &raw, "--format", "raw"]).ok();
     tool("qemu-img", &["convert", "-f", "raw", "-O", "qcow2", &raw, &qcow2]);
+    let sum = tool("md5sum", &[&raw]).stdout;
     fs::remove_file(&raw).expect("removed");
     let nginx = Nginx::start(&scene, "");
+    Some((scene, nginx, kernel, sum.split_whitespace().next().expect("a sum").to_owned()))
+}
+
+#[test]
+fn qemu_boots_a_pack_over_a_qcow2_file_on_a_web_server() {
+    let Some((scene, nginx, kernel, _)) = guest_on_a_server() else { return };
     let (url, plain, profile) = (nginx.url("disk.qcow2"), scene.arg("plain.hspk"), scene.arg("boot.hsp"));
     let (cache, hot) = (scene.arg("cache"), scene.arg("www/hot.hspk"));
     run_remote(&scene, &["pack", &url, "-o", &plain]).ok();
-    let from = |more: &[&str]| {
+    let booted = |pack: &str, more: &[&str]| {
         let fixed =
             ["--kernel", &kernel, "--bus", "nvme", "--ready", "^up$", "--json", "--disk-cache", &cache];
-        [&QEMU[..], &fixed, more].concat().into_iter().map(str::to_owned).collect::<Vec<_>>()
-    };
-    let booted = |pack: &str, more: &[&str]| {
-        let flags = from(more);
-        boot(&scene, pack, &flags.iter().map(String::as_str).collect::<Vec<_>>()).ok().json()
+        boot(&scene, pack, &[&QEMU[..], &fixed, more].concat()).ok().json()
     };
     let recorded = booted(&plain, &["--base", &url, "--record", &profile]);
     assert!(recorded["ready_s"].as_f64().is_some_and(|ready| ready > 0.0), "{recorded}");
@@ -307,13 +310,18 @@ fn qemu_boots_a_pack_over_a_qcow2_file_on_a_web_server() {
     assert!(prefetched["store_requests"].as_u64() < recorded["demand_requests"].as_u64(), "{prefetched}");
     let of_disk = |(.., asked): &(u16, u64, String)| asked.contains("disk.qcow2");
     assert!(nginx.answered().iter().any(of_disk), "the disk is beside it");
+}
 
-    // A guest whose disk is served over vhost-user-blk.
+#[test]
+fn qemu_reads_all_of_a_packs_disk_over_vhost_user_blk() {
+    let Some((scene, nginx, _, sum)) = guest_on_a_server() else { return };
+    let (url, plain) = (nginx.url("disk.qcow2"), scene.arg("plain.hspk"));
+    run_remote(&scene, &["pack", &url, "-o", &plain]).ok();
     vhost::install_first_init(&scene);
-    let serving = vhost::serve(&scene, &["--base", &url, &hot]);
+    let serving = vhost::serve(&scene, &["--base", &url, &plain]);
     let mut guest = vhost::machine(&scene);
-    guest.wait_for("nothing is written");
-    guest.wait_for("has read");
+    let said = guest.wait_for("nothing is written");
+    assert!(said.contains(&sum), "{said}");
     drop(guest);
     nbd::end(serving);
 }
