@@ -28,7 +28,7 @@ const MOST_BLOCKS: u64 = 256;
 
 /// What was found.
 #[derive(Clone, Copy, Default)]
-struct Found {
+struct PackedBlocks {
     blocks: u64,
     differing: u64,
     first: Option<BlockRange>,
@@ -45,10 +45,10 @@ impl Shared {
         let name = self.image.name();
         match checked {
             Ok(None) => {}
-            Ok(Some(Found { blocks, first: None, .. })) => {
+            Ok(Some(PackedBlocks { blocks, first: None, .. })) => {
                 log::info!("{name}: {blocks} packed blocks are those of {}", pack.base_name());
             }
-            Ok(Some(Found { blocks, differing, first: Some(first) })) => {
+            Ok(Some(PackedBlocks { blocks, differing, first: Some(first) })) => {
                 let goes_on = if pack.is_sampled() {
                     "its reads fail from now on"
                 } else {
@@ -68,9 +68,9 @@ impl Shared {
     }
 
     /// Nothing when the disk ends before. Of a disk without digests, the first difference is enough.
-    fn compare(self: &Arc<Self>, pack: &PackStore) -> Result<Option<Found>, ImageError> {
+    fn compare(self: &Arc<Self>, pack: &PackStore) -> Result<Option<PackedBlocks>, ImageError> {
         let Some(packed) = self.packed_blocks()? else { return Ok(None) };
-        let (mut found, mut rest) = (Found::default(), packed.into_iter().peekable());
+        let (mut found, mut rest) = (PackedBlocks::default(), packed.into_iter().peekable());
         while let Some(first) = rest.next() {
             let mut together = vec![first];
             while let Some(next) = rest.next_if(|(lba, _)| {

@@ -37,7 +37,7 @@ impl std::fmt::Debug for PackStore {
 
 /// Where bytes of the image lie.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-enum Place {
+enum ImagePart {
     /// In the pack.
     Pack,
     /// On the disk.
@@ -116,26 +116,26 @@ impl PackStore {
     }
 
     /// The parts of a range of the image, in their order: where each lies, and where there.
-    fn parts(&self, range: ByteRange) -> Result<Vec<(Place, ByteRange)>, StoreError> {
+    fn parts(&self, range: ByteRange) -> Result<Vec<(ImagePart, ByteRange)>, StoreError> {
         let header = &self.header;
         let chunks_at = header.head_bytes;
         let leaves_at = chunks_at + header.chunk_bytes;
         let tail_at = leaves_at + header.leaf_bytes();
         let mut parts = Vec::new();
-        let mut cut = |from: u64, to: u64, place: Place, moved: &dyn Fn(u64) -> u64| {
+        let mut cut = |from: u64, to: u64, place: ImagePart, moved: &dyn Fn(u64) -> u64| {
             let (start, end) = (range.offset.max(from), range.end().min(to));
             if start < end {
                 parts.push((place, ByteRange::new(moved(start), end - start)));
             }
         };
-        cut(0, chunks_at, Place::Pack, &|at| HEADER_BYTES + at);
-        cut(chunks_at, leaves_at, Place::Disk, &|at| at - chunks_at);
-        cut(leaves_at, tail_at, Place::Leaves, &|at| at - leaves_at);
-        cut(tail_at, u64::MAX, Place::Pack, &|at| HEADER_BYTES + chunks_at + (at - tail_at));
+        cut(0, chunks_at, ImagePart::Pack, &|at| HEADER_BYTES + at);
+        cut(chunks_at, leaves_at, ImagePart::Disk, &|at| at - chunks_at);
+        cut(leaves_at, tail_at, ImagePart::Leaves, &|at| at - leaves_at);
+        cut(tail_at, u64::MAX, ImagePart::Pack, &|at| HEADER_BYTES + chunks_at + (at - tail_at));
         let mut mapped = Vec::with_capacity(parts.len());
         for (place, range) in parts {
             match place {
-                Place::Disk => {
+                ImagePart::Disk => {
                     mapped.extend(self.runs()?.on_disk(range).into_iter().map(|range| (place, range)));
                 }
                 _ => mapped.push((place, range)),
@@ -181,9 +181,9 @@ impl Store for PackStore {
         for (place, part) in self.parts(range)? {
             let (piece, later) = rest.split_at_mut(to_usize(part.len));
             match place {
-                Place::Pack => self.pack.read_at(part.offset, piece)?,
-                Place::Leaves => piece.copy_from_slice(&self.header.leaf_part(part)),
-                Place::Disk => self.read_disk(part.offset, piece)?,
+                ImagePart::Pack => self.pack.read_at(part.offset, piece)?,
+                ImagePart::Leaves => piece.copy_from_slice(&self.header.leaf_part(part)),
+                ImagePart::Disk => self.read_disk(part.offset, piece)?,
             }
             rest = later;
         }
@@ -199,11 +199,11 @@ impl Store for PackStore {
                 goes_on
             };
             match place {
-                Place::Pack => self.pack.stream(part, &mut pass)?,
-                Place::Leaves => {
+                ImagePart::Pack => self.pack.stream(part, &mut pass)?,
+                ImagePart::Leaves => {
                     let _ = pass(&self.header.leaf_part(part));
                 }
-                Place::Disk => {
+                ImagePart::Disk => {
                     let disk = self.disk()?;
                     let there = part.len.min(disk.len().saturating_sub(part.offset));
                     if there > 0 {
@@ -226,13 +226,13 @@ impl Store for PackStore {
 
     /// Only of what lies in the pack: the hot region.
     fn expect_stream(&self, range: ByteRange) {
-        if let Ok([(Place::Pack, range)]) = self.parts(range).as_deref() {
+        if let Ok([(ImagePart::Pack, range)]) = self.parts(range).as_deref() {
             self.pack.expect_stream(*range);
         }
     }
 
     fn expect_most(&self, range: ByteRange) {
-        if let Ok([(Place::Pack, range)]) = self.parts(range).as_deref() {
+        if let Ok([(ImagePart::Pack, range)]) = self.parts(range).as_deref() {
             self.pack.expect_most(*range);
         }
     }

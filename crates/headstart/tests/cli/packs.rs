@@ -1,4 +1,4 @@
-//! `headstart pack`: a hot region for a disk that nobody converts.
+//! `headstart pack`: a hot region for a disk that is not converted.
 
 use std::fs;
 use std::os::unix::fs::FileExt;
