@@ -317,7 +317,7 @@ fn qemu_reads_all_of_a_packs_disk_over_vhost_user_blk() {
     let Some((scene, nginx, _, sum)) = guest_on_a_server() else { return };
     let (url, plain) = (nginx.url("disk.qcow2"), scene.arg("plain.hspk"));
     run_remote(&scene, &["pack", &url, "-o", &plain]).ok();
-    vhost::install_first_init(&scene);
+    vhost::install_first_init(&scene, vhost::FIRST_INIT);
     let serving = vhost::serve(&scene, &["--base", &url, &plain]);
     let mut guest = vhost::machine(&scene);
     let said = guest.wait_for("nothing is written");

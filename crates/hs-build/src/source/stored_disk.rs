@@ -51,7 +51,7 @@ impl StoredDisk {
                 let of = Arc::clone(&disk);
                 Ok(Self { disk, kind: BaseKind::Qcow2, ranges: Arc::new(move || of.data_ranges()) })
             }
-            FileKind::Disk(_) | FileKind::Zeros | FileKind::Unknown => {
+            kind if kind.is_disk() || matches!(kind, FileKind::Zeros | FileKind::Unknown) => {
                 let whole = ByteRange::new(0, file.len());
                 Ok(Self { disk: file, kind: BaseKind::Raw, ranges: Arc::new(move || Ok(vec![whole])) })
             }
