@@ -14,7 +14,7 @@ fi
 "$here/../scripts/setup.sh" --for bench
 if [ $# -eq 0 ]; then
     set -- start wrong_profile size build_speed random_reads sequential pipeline memory scale boot boot_variation \
-        engine_decision boot_qemu keep self_filling predict limit report http http_boot http_clients http_server
+        engine_decision boot_qemu keep self_filling predict limit report http http_boot packs http_clients http_server
 fi
 began=$(date +%s)
 for script in "$@"; do

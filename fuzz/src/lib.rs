@@ -17,6 +17,7 @@ pub mod manifest;
 pub mod model_file;
 pub mod nbd;
 pub mod overlay;
+pub mod pack;
 pub mod pointer;
 pub mod profile;
 pub mod qcow2;
@@ -50,6 +51,7 @@ pub const TARGETS: &[(&str, Target)] = &[
     ("model_file", model_file::run),
     ("nbd", nbd::run),
     ("overlay", overlay::run),
+    ("pack", pack::run),
     ("pointer", pointer::run),
     ("profile", profile::run),
     ("qcow2", qcow2::run),

@@ -29,6 +29,7 @@ mod live_page;
 mod mount;
 mod optimize;
 pub(crate) mod overlay;
+mod pack;
 mod plain;
 mod prefetch;
 mod prefetch_rate;
@@ -64,6 +65,7 @@ pub(crate) use self::iso::Iso;
 pub(crate) use self::lab::{Lab, LabDisk};
 pub(crate) use self::mount::Mount;
 pub(crate) use self::optimize::Optimize;
+pub(crate) use self::pack::Pack;
 pub(crate) use self::prefetch::PrefetchLimits;
 pub(crate) use self::push::Push;
 pub(crate) use self::report::Report;
@@ -111,6 +113,11 @@ pub(crate) enum Command {
     /// of the image does not change.
     #[command(alias = "optimise")]
     Optimize(Optimize),
+    /// Make a pack: the hot region of a disk that stays as it is, raw or qcow2, here or on a server.
+    ///
+    /// run, mount, boot, serve and profile take PACK as an image. What is packed comes from it, all else from
+    /// DISK, which they look for beside it, or at --base. docs/PACKS.md has the whole story.
+    Pack(Pack),
     /// Make an image of an image and what was written over it (--keep).
     ///
     /// What did not change is copied as it is stored, and the hot region keeps its order. The new image with

@@ -49,6 +49,15 @@ const EXAMPLES: &[(&str, &[&str])] = &[
         ],
     ),
     (
+        "pack",
+        &[
+            "headstart pack disk.qcow2 -o plain.hspk                     # then: boot plain.hspk --record boot.hsp",
+            "headstart pack disk.qcow2 -p boot.hsp -o boot.hspk",
+            "headstart pack https://HOST/disk.qcow2 -p boot.hsp -o boot.hspk    # then: boot with --base",
+            "headstart pack /dev/vg/huge -p boot.hsp -o boot.hspk --sampled",
+        ],
+    ),
+    (
         "commit",
         &[
             "headstart commit fast.hsi changes.hsk -o newer.hsi",

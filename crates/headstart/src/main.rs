@@ -79,6 +79,7 @@ fn run(cli: &Cli, arguments: &[OsString]) -> anyhow::Result<ExitCode> {
         Command::Export(args) => commands::export::run(args, quiet)?,
         Command::Commit(args) => commands::commit::run(args, quiet)?,
         Command::Optimize(args) => commands::optimize::run(args, quiet)?,
+        Command::Pack(args) => commands::pack::run(args, quiet)?,
         Command::Verify(args) => commands::verify::run(args, quiet)?,
         Command::Inspect(args) => commands::inspect::run(args)?,
         Command::Serve(args) => return commands::serve::run(args, arguments, quiet).map(exit_code),

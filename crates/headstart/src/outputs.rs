@@ -58,6 +58,7 @@ const OUTPUTS: &[(&str, &str, Kind)] = &[
     ("lab trace", "csv", Kind::Is(Content::Table)),
     ("mount", "trace", Kind::Is(Content::Trace)),
     ("optimize", "output", Kind::Is(Content::Image)),
+    ("pack", "output", Kind::Is(Content::Pack)),
     ("profile", "output", Kind::Is(Content::Profile)),
     ("report", "output", Kind::Report),
     ("resume", "console", Kind::Is(Content::Console)),

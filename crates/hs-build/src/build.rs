@@ -14,12 +14,13 @@ use crossbeam_channel::{Receiver, Sender, bounded};
 use hs_format::limits::{DEFAULT_WINDOWS_PER_LEAF, DISK_DIGEST_WINDOW_BYTES};
 use hs_format::{
     BaseRef, ChunkRef, Codec, ColdGeometry, ColdTables, Compressor, DiskHasher, Features, FormatError,
-    Superblock, WindowRef, leaf_digest,
+    PackRuns, Superblock, WindowRef, leaf_digest,
 };
 use hs_image::{LoadedChunk, Progress, SUPERBLOCK_BYTES};
 use hs_units::{BLOCK_BYTES, ByteRange, Digest, to_u32, to_usize};
 
 use crate::output::{Output, UnnamedFile};
+use crate::pack::PackedDisk;
 use crate::source::Source;
 use crate::{BaseBlocks, BuildError};
 
@@ -92,7 +93,7 @@ pub fn build(
     options: &BuildOptions,
     progress: &(dyn Fn(Progress) + Sync),
 ) -> Result<BuildReport, BuildError> {
-    let (output, report) = write_image(source, output, options, progress)?;
+    let (output, report) = write_image(source, output, options, None, progress)?;
     output.finish()?;
     Ok(report)
 }
@@ -108,14 +109,16 @@ pub fn build_unnamed(
     options: &BuildOptions,
     progress: &(dyn Fn(Progress) + Sync),
 ) -> Result<(UnnamedFile, BuildReport), BuildError> {
-    let (output, report) = write_image(source, place, options, progress)?;
+    let (output, report) = write_image(source, place, options, None, progress)?;
     Ok((output.into_unnamed(), report))
 }
 
-fn write_image(
+/// Writes the image, or, with `pack`, the pack that makes it with the disk's own file.
+pub(crate) fn write_image(
     source: &Source,
     output: &Path,
     options: &BuildOptions,
+    pack: Option<&PackedDisk>,
     progress: &(dyn Fn(Progress) + Sync),
 ) -> Result<(Output, BuildReport), BuildError> {
     let window_bytes = options.window_bytes;
@@ -132,7 +135,7 @@ fn write_image(
         window_blocks: to_u32(window_bytes / BLOCK_BYTES),
         windows_per_leaf: DEFAULT_WINDOWS_PER_LEAF,
     };
-    let mut output = Output::create(output)?;
+    let mut output = if pack.is_some() { Output::create_pack(output)? } else { Output::create(output)? };
     output.write(&[0; to_usize(SUPERBLOCK_BYTES)])?;
     let ranges = source.data_ranges()?;
     let layout =
@@ -142,6 +145,7 @@ fn write_image(
     let mut writer = Writer::new(output, geometry, layout, base)?;
     writer.table_blocks = source.table_blocks();
     writer.report.exact_bytes = source.file_bytes();
+    writer.pack = pack.map(|disk| (disk, PackRuns::new(geometry.disk_bytes, to_u32(window_bytes))));
     compress_all(source, options, layout, &data_units, &mut |unit, done| {
         progress(Progress {
             stage: "compressing",
@@ -308,7 +312,7 @@ fn in_order(
 }
 
 /// Writes chunks in order and collects the index.
-struct Writer {
+struct Writer<'a> {
     output: Output,
     layout: Units,
     geometry: ColdGeometry,
@@ -319,10 +323,12 @@ struct Writer {
     base: Option<BaseRef>,
     /// See [`Source::table_blocks`].
     table_blocks: u64,
+    /// Of a pack: the disk whose windows the chunks are, and which of them.
+    pack: Option<(&'a PackedDisk, PackRuns)>,
     report: BuildReport,
 }
 
-impl Writer {
+impl Writer<'_> {
     fn new(
         output: Output,
         geometry: ColdGeometry,
@@ -353,6 +359,7 @@ impl Writer {
             next_unit: 0,
             base,
             table_blocks: 0,
+            pack: None,
             report,
         })
     }
@@ -367,6 +374,14 @@ impl Writer {
                 self.tables.push(WindowRef::Zero);
                 continue;
             };
+            if let Some((_, runs)) = &mut self.pack {
+                runs.push(self.report.zero_windows + self.report.chunks, 1);
+                chunk.range.offset = self.output.position() - SUPERBLOCK_BYTES;
+                self.output.skip(chunk.range.len);
+                self.report.chunks += 1;
+                self.tables.push(WindowRef::Chunk(chunk));
+                continue;
+            }
             self.report.composed_windows += u64::from(chunk.codec == Codec::Composed);
             let is_same =
                 |known: &&ChunkRef| (known.raw_bytes, known.codec) == (chunk.raw_bytes, chunk.codec);
@@ -421,6 +436,9 @@ impl Writer {
         };
         write_superblock(&mut self.output, &superblock)?;
         self.report.image_bytes = superblock.image_bytes;
+        if let Some((disk, runs)) = &self.pack {
+            self.report.image_bytes = crate::pack::finish(&mut self.output, &superblock, disk, runs)?;
+        }
         self.report.disk_digest = superblock.disk_digest;
         self.report.image_digest = superblock.image_digest();
         Ok((self.output, self.report))

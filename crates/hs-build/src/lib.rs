@@ -24,6 +24,7 @@ mod find;
 mod linked_file;
 mod optimize;
 mod output;
+mod pack;
 mod start_config;
 
 pub use base::BaseBlocks;
@@ -35,4 +36,5 @@ pub use find::find_blocks;
 pub use linked_file::{first_linked_file, read_linked_file};
 pub use optimize::{HotPlacement, OptimizeOptions, OptimizeReport, optimize};
 pub use output::UnnamedFile;
+pub use pack::{PackFrom, PackedDisk, pack, pack_unnamed, samples};
 pub use start_config::{MOST_START_CONFIG_BYTES, START_CONFIG_PATH, StartConfig};

@@ -19,7 +19,7 @@ use hs_format::{
 };
 use hs_layout::{Combine, LayoutOptions, LayoutPlan, Placement, PlacementCosts, PlannedChunk, plan};
 use hs_trace::{BlockDigest, Profile, RecordedBlocks};
-use hs_units::{BLOCK_BYTES, Digest, Lba, Nanos, to_u32, to_usize};
+use hs_units::{BLOCK_BYTES, ByteRange, Digest, Lba, Nanos, to_u32, to_usize};
 
 use hs_image::{Blocks, Image, LoadedChunk, Progress, SUPERBLOCK_BYTES};
 
@@ -27,6 +27,7 @@ use crate::BuildError;
 use crate::build::{format_error, write_superblock};
 use crate::earlier;
 use crate::output::Output;
+use crate::pack::PackedDisk;
 use crate::source::Moves;
 
 /// Hints beyond what the format holds are left out: the first ones matter most, and all are optional.
@@ -163,7 +164,8 @@ fn write(
     progress: &(dyn Fn(Progress) + Sync),
 ) -> Result<OptimizeReport, BuildError> {
     let plan = &hot.plan;
-    let mut output = Output::create(output)?;
+    let pack = image.pack();
+    let mut output = if pack.is_some() { Output::create_pack(output)? } else { Output::create(output)? };
     let mut superblock = image.superblock().clone();
     superblock.hot.clear();
     // A signature covers the file that it was made for.
@@ -205,6 +207,10 @@ fn write(
     superblock.image_bytes = output.position() + SUPERBLOCK_BYTES;
     write_superblock(&mut output, &superblock)?;
     report.image_bytes = superblock.image_bytes;
+    if let Some(pack) = pack {
+        let disk = PackedDisk::of(pack.header());
+        report.image_bytes = crate::pack::finish(&mut output, &superblock, &disk, pack.runs()?)?;
+    }
     report.image_digest = superblock.image_digest();
     output.finish()?;
     Ok(report)
@@ -246,12 +252,20 @@ fn copy_cold(
 ) -> Result<(), BuildError> {
     let old = superblock.cold.range;
     superblock.cold.range.offset = output.position();
-    if let Some(path) = file {
+    let tables = match image.pack() {
+        Some(pack) => {
+            let elsewhere = pack.header().chunk_bytes + pack.header().leaf_bytes();
+            output.skip(elsewhere);
+            ByteRange::new(old.offset + elsewhere, old.len - elsewhere)
+        }
+        None => old,
+    };
+    if let Some(path) = file.filter(|_| image.pack().is_none()) {
         let file = File::open(path).map_err(BuildError::io(path, "open"))?;
         return output.copy_from(&file, old.offset, old.len);
     }
     let mut written = Ok(());
-    image.store().stream(old, &mut |piece| {
+    image.store().stream(tables, &mut |piece| {
         written = output.write(piece);
         if written.is_ok() { ControlFlow::Continue(()) } else { ControlFlow::Break(()) }
     })?;

@@ -6,6 +6,8 @@ use std::os::fd::AsRawFd;
 use std::os::unix::fs::{FileExt, FileTypeExt, PermissionsExt};
 use std::path::{Path, PathBuf};
 
+use hs_format::limits::PACK_HEADER_BYTES;
+use hs_units::ByteRange;
 use rustix::fs::{AtFlags, CWD, Mode, OFlags};
 use rustix::io::Errno;
 use tempfile::{NamedTempFile, TempPath};
@@ -21,9 +23,21 @@ pub(crate) struct Output {
     /// The name that it has meanwhile.
     name: Option<TempPath>,
     at: u64,
+    /// Bytes of the file before those that are counted here.
+    lead_bytes: u64,
+    /// What is counted and does not lie in the file.
+    skipped: ByteRange,
 }
 
 impl Output {
+    /// The file of a pack, which has a header before what is written. See [`Output::skip`].
+    pub(crate) fn create_pack(path: &Path) -> Result<Self, BuildError> {
+        let mut output = Self::create(path)?;
+        output.lead_bytes = PACK_HEADER_BYTES as u64;
+        output.seek(0)?;
+        Ok(output)
+    }
+
     pub(crate) fn create(path: &Path) -> Result<Self, BuildError> {
         refuse_special(path)?;
         let (file, name) = match unnamed(folder(path)) {
@@ -36,7 +50,8 @@ impl Output {
             }
             Err(error) => return Err(BuildError::io(path, "create a file beside it")(error.into())),
         };
-        Ok(Self { path: path.to_owned(), file, name, at: 0 })
+        let skipped = ByteRange::default();
+        Ok(Self { path: path.to_owned(), file, name, at: 0, lead_bytes: 0, skipped })
     }
 
     /// Where the next bytes go.
@@ -66,9 +81,26 @@ impl Output {
     }
 
     pub(crate) fn seek(&mut self, offset: u64) -> Result<(), BuildError> {
-        self.file.seek(SeekFrom::Start(offset)).map_err(BuildError::io(&self.path, "seek"))?;
+        let before = if offset >= self.skipped.end() { self.skipped.len } else { 0 };
+        let place = SeekFrom::Start(self.lead_bytes + offset - before);
+        self.file.seek(place).map_err(BuildError::io(&self.path, "seek"))?;
         self.at = offset;
         Ok(())
+    }
+
+    /// Passes over bytes that do not lie in this file. There is one such place.
+    pub(crate) fn skip(&mut self, bytes: u64) {
+        if self.skipped.len == 0 {
+            self.skipped.offset = self.at;
+        }
+        assert_eq!(self.skipped.end(), self.at, "one place is passed over");
+        self.skipped.len += bytes;
+        self.at += bytes;
+    }
+
+    /// What was passed over.
+    pub(crate) const fn skipped(&self) -> ByteRange {
+        self.skipped
     }
 
     /// Copies `len` bytes of `from` to the current position, without passing them through this
@@ -193,7 +225,8 @@ mod tests {
     /// Both ways to a file: with no name meanwhile, and with a hidden one.
     fn outputs(path: &Path) -> [Output; 2] {
         let (file, name) = named(path).expect("created").into_parts();
-        let hidden = Output { path: path.to_owned(), file, name: Some(name), at: 0 };
+        let skipped = ByteRange::default();
+        let hidden = Output { path: path.to_owned(), file, name: Some(name), at: 0, lead_bytes: 0, skipped };
         [Output::create(path).expect("created"), hidden]
     }
 

@@ -165,6 +165,9 @@ impl ServedDisk {
         let disk = Self { shared, head: Mutex::new(head) };
         disk.shared.spawn("hs-disk", Shared::work)?;
         disk.shared.spawn("hs-clock", Shared::keep_time)?;
+        if disk.image().pack().is_some() && disk.image().hot_chunk_count() > 0 {
+            disk.shared.spawn("hs-pack-check", Shared::check_pack)?;
+        }
         Ok(Arc::new(disk))
     }
 
@@ -314,24 +317,7 @@ impl ServedDisk {
     /// for. None when the caller `gives_up` before, which is looked at after [`ServedDisk::wake`], or when
     /// the disk ends.
     pub fn fill_permit(&self, range: ByteRange, gives_up: impl Fn() -> bool) -> Option<FillPermit<'_>> {
-        let shared = &self.shared;
-        let mut id = PermitId::default();
-        shared.change(|state, now| id = state.engine.handle_permit(now, range));
-        let mut state = shared.lock();
-        let is_granted = loop {
-            if state.granted.remove(&id) {
-                break true;
-            }
-            if state.is_shut_down || gives_up() {
-                break false;
-            }
-            state.watchers += 1;
-            shared.watched.wait(&mut state);
-            state.watchers -= 1;
-        };
-        drop(state);
-        let permit = FillPermit { shared, id };
-        is_granted.then_some(permit)
+        self.shared.fill_permit(range, gives_up)
     }
 
     /// Waiting threads check whether what they wait for holds, or whether to give up.
@@ -361,6 +347,10 @@ impl Drop for ServedDisk {
     fn drop(&mut self) {
         self.shared.shut_down(self.head.lock().take());
         self.close_base();
+        if self.image().pack().is_some() {
+            // The thread that compares the disk may wait for it.
+            self.image().store().close();
+        }
         loop {
             let threads = std::mem::take(&mut *self.shared.threads.lock());
             if threads.is_empty() {
@@ -415,6 +405,31 @@ impl Shared {
         })?;
         self.threads.lock().push(thread);
         Ok(())
+    }
+
+    /// See [`ServedDisk::fill_permit`].
+    pub(crate) fn fill_permit(
+        self: &Arc<Self>,
+        range: ByteRange,
+        gives_up: impl Fn() -> bool,
+    ) -> Option<FillPermit<'_>> {
+        let mut id = PermitId::default();
+        self.change(|state, now| id = state.engine.handle_permit(now, range));
+        let mut state = self.lock();
+        let is_granted = loop {
+            if state.granted.remove(&id) {
+                break true;
+            }
+            if state.is_shut_down || gives_up() {
+                break false;
+            }
+            state.watchers += 1;
+            self.watched.wait(&mut state);
+            state.watchers -= 1;
+        };
+        drop(state);
+        let permit = FillPermit { shared: self, id };
+        is_granted.then_some(permit)
     }
 
     fn submit(self: &Arc<Self>, requester: Requester, range: ByteRange, answer: Answer) {
@@ -487,7 +502,7 @@ impl Shared {
         }
     }
 
-    fn shut_down(self: &Arc<Self>, head: Option<(FetchId, Head)>) {
+    pub(crate) fn shut_down(self: &Arc<Self>, head: Option<(FetchId, Head)>) {
         self.change(|state, now| {
             state.is_shut_down = true;
             state.engine.handle_shutdown(now);

@@ -30,6 +30,7 @@ mod jobs;
 mod map;
 mod memory;
 mod outcomes;
+mod pack_check;
 mod prefetching;
 mod state;
 mod streamed;

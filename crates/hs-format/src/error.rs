@@ -36,6 +36,8 @@ pub enum Part {
         /// Where it lies, relative to its region.
         range: ByteRange,
     },
+    /// The header of a pack, or its table of runs.
+    Pack,
     /// The window that a composed chunk and its base make.
     Window {
         /// Where the chunk lies, relative to its region.
@@ -53,6 +55,7 @@ impl fmt::Display for Part {
             Self::HotIndex { offset } => write!(f, "hot index at byte {offset}"),
             Self::Hints { offset } => write!(f, "hints at byte {offset}"),
             Self::Chunk { range } => write!(f, "chunk at {range} of its region"),
+            Self::Pack => f.write_str("pack"),
             Self::Window { range } => write!(f, "window of the chunk at {range} of its region"),
         }
     }
@@ -202,6 +205,20 @@ pub enum FormatError {
         disk_blocks: u64,
         /// The run.
         run: BlockRange,
+    },
+    /// A pack names something else than a file beside it.
+    #[error("pack: expected the name of a file without a folder, found \"{name}\"")]
+    PackName {
+        /// What it names.
+        name: String,
+    },
+    /// A chunk without a digest where each must have one, or the other way round.
+    #[error("{part}: expected {} a digest", if *expected { "each chunk to have" } else { "no chunk to have" })]
+    ChunkDigest {
+        /// Where it is stated.
+        part: Part,
+        /// Whether chunks have one.
+        expected: bool,
     },
     /// A codec number that this crate does not know.
     #[error("{part}: expected codec 1 (store), 2 (zstd), 3 (lz4), 4 (zlib) or 5 (composed), found {found}")]

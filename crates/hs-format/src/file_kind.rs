@@ -7,7 +7,7 @@ use hs_volumes::FsKind::{
     Xfs,
 };
 
-use crate::wire::SUPERBLOCK_MAGIC;
+use crate::wire::{PACK_MAGIC, SUPERBLOCK_MAGIC};
 
 /// The kind of a file, as far as its first bytes tell.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
@@ -15,6 +15,8 @@ use crate::wire::SUPERBLOCK_MAGIC;
 pub enum FileKind {
     /// A headstart image.
     Image,
+    /// A pack: the hot region of a disk that lies in another file.
+    Pack,
     /// A profile: the record of one start.
     Profile,
     /// A raw disk, with what was found in it.
@@ -50,6 +52,7 @@ pub enum FileKind {
 /// have both.
 const MAGICS: [(usize, &[u8], FileKind); 32] = [
     (0, &SUPERBLOCK_MAGIC, FileKind::Image),
+    (0, &PACK_MAGIC, FileKind::Pack),
     (0, b"HSPROF\0\0", FileKind::Profile),
     (0, b"QFI\xfb", FileKind::Qcow2),
     (0, b"#!/bin/sh\n#V", FileKind::Cloop),
@@ -141,6 +144,7 @@ impl fmt::Display for FileKind {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Self::Image => f.write_str("a headstart image"),
+            Self::Pack => f.write_str("a pack"),
             Self::Profile => f.write_str("a profile"),
             Self::Disk(Iso9660) => f.write_str("an ISO 9660 disc"),
             Self::Partitioned => f.write_str("a raw disk with a partition table"),

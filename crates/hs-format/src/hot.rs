@@ -303,6 +303,10 @@ fn decode_chunks(
             codec,
             digest: Digest(entry.digest),
         };
+        // R39
+        if !chunk.has_digest() {
+            return Err(FormatError::ChunkDigest { part, expected: true });
+        }
         let (first_extent, extent_count) = (entry.first_extent.get(), entry.extent_count.get());
         // R19
         check::equal(part, "first extent", next_extent.into(), first_extent.into())?;

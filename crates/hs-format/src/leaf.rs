@@ -59,11 +59,13 @@ impl ColdLeaf {
             window_bytes: to_u32(geometry.window_bytes()),
             last_window_bytes: geometry.window_raw_bytes(first_window + entries.len() as u64 - 1),
         };
-        decoded.check(part, superblock.cold.chunk_space(), superblock.base.is_some())?;
+        decoded.check(part, superblock)?;
         Ok(decoded)
     }
 
-    fn check(&self, part: Part, space: ByteRange, has_base: bool) -> Result<(), FormatError> {
+    fn check(&self, part: Part, superblock: &Superblock) -> Result<(), FormatError> {
+        let (space, has_base) = (superblock.cold.chunk_space(), superblock.base.is_some());
+        let is_read = !superblock.features.is_unread();
         let mut stored = Vec::with_capacity(self.entries.len());
         for (i, entry) in self.entries.iter().enumerate() {
             let at = i * WINDOW_ENTRY_BYTES;
@@ -78,6 +80,10 @@ impl ColdLeaf {
             // R31
             if codec == Codec::Composed && !has_base {
                 return Err(FormatError::MisplacedComposed { part });
+            }
+            // R39: without a digest nothing is verified, so only what says so goes without.
+            if (Digest(entry.digest) != Digest::default()) != is_read {
+                return Err(FormatError::ChunkDigest { part, expected: is_read });
             }
             // R15; R24 is checked there as well.
             self.chunk(i, entry, codec).check(part, space)?;

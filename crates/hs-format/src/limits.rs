@@ -13,8 +13,24 @@ pub const SUPERBLOCK_BYTES: usize = 4096;
 /// names.
 pub const FEATURE_BASE: u64 = 1;
 
+/// The incompatible feature `unread`: cold windows are those of a disk that was not read, and have no
+/// digests. Only the image that a pack makes has it.
+pub const FEATURE_UNREAD: u64 = 2;
+
 /// Incompatible features that this crate knows.
-pub const KNOWN_INCOMPAT: u64 = FEATURE_BASE;
+pub const KNOWN_INCOMPAT: u64 = FEATURE_BASE | FEATURE_UNREAD;
+
+/// Bytes of the header of a pack.
+pub const PACK_HEADER_BYTES: usize = 4096;
+
+/// Most bytes of the name of the file that a pack is for: what file systems allow.
+pub const MAX_PACK_NAME_BYTES: usize = 256;
+
+/// Most samples of that file.
+pub const MAX_PACK_SAMPLES: usize = 64;
+
+/// Most runs of windows in a pack: a table of 64 MiB.
+pub const MAX_PACK_RUNS: u32 = 4 << 20;
 
 /// The first of [`COMPAT_TABLES_BITS`] bits of the compatible features that are a number: how many blocks at
 /// the disk's start hold the tables of its file system.

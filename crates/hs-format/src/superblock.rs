@@ -10,9 +10,9 @@ use crate::error::{FormatError, Part};
 use crate::geometry::{ColdGeometry, ColdPlace};
 use crate::hot::HotSegment;
 use crate::limits::{
-    COMPAT_SHORT, COMPAT_TABLES_BITS, COMPAT_TABLES_SHIFT, FEATURE_BASE, KNOWN_INCOMPAT, MAX_DISK_BYTES,
-    MAX_HINTS_BYTES, MAX_HOT_INDEX_BYTES, MAX_HOT_SEGMENTS, MAX_IMAGE_BYTES, MAX_PADDING_BYTES,
-    SUPERBLOCK_BYTES, VERSION,
+    COMPAT_SHORT, COMPAT_TABLES_BITS, COMPAT_TABLES_SHIFT, FEATURE_BASE, FEATURE_UNREAD, KNOWN_INCOMPAT,
+    MAX_DISK_BYTES, MAX_HINTS_BYTES, MAX_HOT_INDEX_BYTES, MAX_HOT_SEGMENTS, MAX_IMAGE_BYTES,
+    MAX_PADDING_BYTES, SUPERBLOCK_BYTES, VERSION,
 };
 use crate::unverified::Unverified;
 use crate::wire::{BaseWire, ColdWire, HotSlotWire, SUPERBLOCK_MAGIC, SignatureWire, SuperblockWire};
@@ -36,6 +36,18 @@ impl Features {
     #[must_use]
     pub const fn of_base(base: Option<&BaseRef>) -> Self {
         Self { incompat: if base.is_some() { FEATURE_BASE } else { 0 }, compat: 0 }
+    }
+
+    /// The same of the image that a pack of a disk makes that was not read.
+    #[must_use]
+    pub const fn of_unread(self) -> Self {
+        Self { incompat: self.incompat | FEATURE_UNREAD, ..self }
+    }
+
+    /// Whether cold windows have no digests.
+    #[must_use]
+    pub const fn is_unread(self) -> bool {
+        self.incompat & FEATURE_UNREAD != 0
     }
 
     /// The same of a disk whose first blocks, so many, hold the tables of its file system. More than fit the
@@ -265,6 +277,9 @@ impl Superblock {
         let says_base = self.features.incompat & FEATURE_BASE;
         check::equal(part, "feature base", u64::from(self.base.is_some()), says_base)?;
         self.base.as_ref().map_or(Ok(()), BaseRef::check)?;
+        // R39
+        let unread = u64::from(self.features.is_unread());
+        check::within(part, "features base and unread together", says_base + unread, (0, 1))?;
         let least_image = 2 * SUPERBLOCK_BYTES as u64;
         check::within(part, "image bytes", self.image_bytes, (least_image, MAX_IMAGE_BYTES))?;
         // R8; the rest of it is in `ColdGeometry::check`.

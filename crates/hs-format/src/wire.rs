@@ -9,6 +9,7 @@ use zerocopy::{FromBytes, Immutable, IntoBytes, KnownLayout, Unaligned};
 use crate::limits::{LEAF_ENTRY_BYTES, MAX_HOT_SEGMENTS, SUPERBLOCK_BYTES, WINDOW_ENTRY_BYTES};
 
 pub(crate) const SUPERBLOCK_MAGIC: [u8; 8] = *b"HSIMAGE\0";
+pub(crate) const PACK_MAGIC: [u8; 8] = *b"HSPACK\0\0";
 pub(crate) const HOT_INDEX_MAGIC: [u8; 8] = *b"HSHOTIDX";
 
 /// The superblock.

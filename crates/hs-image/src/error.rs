@@ -142,6 +142,29 @@ pub enum ImageError {
         /// Why not.
         reason: String,
     },
+    /// The disk that a pack is for is no longer what it was, or another one.
+    #[error(
+        "{path}: {chunk} is not what {disk} had when it was packed ({fault}): its reads fail; `headstart pack` \
+         makes a new pack of the disk as it is"
+    )]
+    ChangedDisk {
+        /// The pack.
+        path: String,
+        /// Which chunk.
+        chunk: String,
+        /// The file that holds the disk.
+        disk: String,
+        /// What was expected and found.
+        fault: Box<FormatError>,
+    },
+    /// Windows have no digests, and the image is not that of a pack which says so.
+    #[error(
+        "{path}: its cold windows have no digests, which only a pack of a disk that was not read may have"
+    )]
+    Unread {
+        /// The image.
+        path: String,
+    },
     /// Blocks could not be had from the base.
     #[error("{path}: {chunk} at bytes {range} has blocks of {base}, which cannot be read: {cause}")]
     Base {
@@ -232,6 +255,7 @@ fn what_to_do(path: &str, kind: FileKind) -> String {
             ": `headstart build {path} -o IMAGE` makes an image of it, `headstart run --raw` runs it as \
              it is"
         ),
+        FileKind::Pack => ": its disk is needed as well".to_owned(),
         FileKind::Profile => format!(": `headstart optimize IMAGE --profile {path}` uses it"),
         FileKind::Cloop => format!(": `headstart import {path} -o IMAGE` makes an image of the disk in it"),
         FileKind::Qcow2 | FileKind::VirtualDisk => {

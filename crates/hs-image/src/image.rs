@@ -17,7 +17,7 @@ use crate::cold::{ColdIndex, read};
 use crate::hot_map::{HotMap, HotPlace};
 use crate::kept_chunks::{self, ChunkPlace, Keeps};
 use crate::splitter::ChunkSink;
-use crate::{BaseDisk, Head, ImageError, OpenOptions, SUPERBLOCK_BYTES, UseBase};
+use crate::{BaseDisk, Head, ImageError, OpenOptions, PackStore, SUPERBLOCK_BYTES, UseBase};
 
 /// What [`Image::stream_chunks`] hands over.
 #[derive(Debug)]
@@ -56,6 +56,8 @@ pub struct Image {
     cache: Option<Arc<DiskCache>>,
     /// The disk that some of its blocks lie on, once it is known.
     base: OnceLock<Arc<dyn BaseDisk>>,
+    /// The pack that is its store, if it is one.
+    pack: Option<Arc<PackStore>>,
 }
 
 impl std::fmt::Debug for Image {
@@ -143,8 +145,12 @@ impl Image {
         options: &OpenOptions,
     ) -> Result<Self, ImageError> {
         let cold = ColdIndex::new(&superblock, options.cache.clone());
-        let (cache, base) = (options.cache.clone(), OnceLock::new());
-        let image = Self { store, superblock, from_mirror, hot, hot_fault: None, cold, cache, base };
+        let (cache, base, pack) = (options.cache.clone(), OnceLock::new(), options.pack.clone());
+        // R39
+        if superblock.features.is_unread() != pack.as_ref().is_some_and(|pack| pack.is_sampled()) {
+            return Err(ImageError::Unread { path: store.name().to_owned() });
+        }
+        let image = Self { store, superblock, from_mirror, hot, hot_fault: None, cold, cache, base, pack };
         if let (Some(_), UseBase::Open(open)) = (image.superblock.base, &options.base) {
             image.use_base(open()?)?;
         }
@@ -258,6 +264,12 @@ impl Image {
     #[must_use]
     pub fn store(&self) -> &Arc<dyn Store> {
         &self.store
+    }
+
+    /// The pack that it is made of, if it is.
+    #[must_use]
+    pub const fn pack(&self) -> Option<&Arc<PackStore>> {
+        self.pack.as_ref()
     }
 
     /// The image's path, for messages.
@@ -556,8 +568,15 @@ impl Image {
         which: impl Fn() -> String,
     ) -> Result<(Vec<u8>, T), ImageError> {
         let damaged = |fault| {
-            let (path, fault) = (self.name().to_owned(), Box::new(fault));
-            ImageError::Chunk { path, chunk: which(), range, fault }
+            let (path, chunk, fault) = (self.name().to_owned(), which(), Box::new(fault));
+            let cold = self.superblock.cold.range;
+            let is_cold = range.offset >= cold.offset && range.end() <= cold.end();
+            match self.pack.as_ref().filter(|_| is_cold) {
+                Some(pack) => {
+                    ImageError::ChangedDisk { path, chunk, disk: pack.base_name().to_owned(), fault }
+                }
+                None => ImageError::Chunk { path, chunk, range, fault },
+            }
         };
         let stored = stored.verify(&chunk.expected()).map_err(damaged)?;
         if chunk.codec != Codec::Composed {

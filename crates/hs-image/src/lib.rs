@@ -20,6 +20,7 @@ mod image;
 mod index_pages;
 mod kept_chunks;
 mod open_options;
+mod pack_store;
 mod progress;
 mod splitter;
 mod verify;
@@ -38,6 +39,7 @@ pub use image::{Image, LoadedChunk, Stored, StreamEvent};
 pub use index_pages::{DecodedPage, IndexPage, IndexPages, StoredPage};
 pub use kept_chunks::ChunkPlace;
 pub use open_options::{OpenOptions, Opened};
+pub use pack_store::{OpenDisk, PackStore};
 pub use progress::Progress;
 pub use verify::{ComparedDisk, FaultSink, VerifyReport, verify, verify_all, verify_content};
 

@@ -6,7 +6,7 @@ use std::sync::Arc;
 use hs_format::{ImageDigest, Superblock, Unverified};
 use hs_store::{DiskCache, Store};
 
-use crate::{ImageError, SUPERBLOCK_BYTES, UseBase};
+use crate::{ImageError, PackStore, SUPERBLOCK_BYTES, UseBase};
 
 /// Called with the name of an image that was opened.
 pub type Opened = Arc<dyn Fn(ImageDigest) + Send + Sync>;
@@ -22,6 +22,8 @@ pub struct OpenOptions {
     pub opened: Option<Opened>,
     /// Where its base comes from, if it has one.
     pub base: UseBase,
+    /// The pack that it is made of, if it is: its store is this one.
+    pub pack: Option<Arc<PackStore>>,
 }
 
 impl fmt::Debug for OpenOptions {

@@ -37,7 +37,7 @@ impl Inputs {
         let kind = hs_start::open::file_kind(&file).with_context(|| format!("read {shown}"))?;
         let name = path.file_name().unwrap_or(path.as_os_str()).to_string_lossy().into_owned();
         match kind {
-            FileKind::Image => self.images.push(ImageInput::read(path, name)?),
+            FileKind::Image | FileKind::Pack => self.images.push(ImageInput::read(path, name)?),
             FileKind::Profile => self.recordings.push(profile::read(path, &name)?),
             FileKind::Text => {
                 file.rewind().with_context(|| format!("read {shown}"))?;

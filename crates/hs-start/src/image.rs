@@ -86,10 +86,18 @@ impl ImageSource {
         }
     }
 
-    /// The image whose disk has some of its blocks, if one was named. It is fetched in the same way.
+    /// The image whose disk has some of its blocks, if one was named; of a pack, its disk, which may also lie
+    /// beside it. It is fetched in the same way.
     pub fn base(&self) -> Option<Self> {
-        let image = self.remote.base.clone()?;
-        Some(Self { image, remote: RemoteOptions { base: None, ..self.remote.clone() } })
+        match &self.remote.base {
+            Some(image) => Some(self.elsewhere(image.clone())),
+            None => crate::pack::disk_beside(self),
+        }
+    }
+
+    /// What lies there, fetched in the same way.
+    pub(crate) fn elsewhere(&self, image: ImageLocation) -> Self {
+        Self { image, remote: RemoteOptions { base: None, ..self.remote.clone() } }
     }
 
     /// The same image with the disk of `base` as its base.

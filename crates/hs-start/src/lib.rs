@@ -3,6 +3,7 @@
 //! - [`image`], [`location`]: an image as the user names it, and how it is fetched.
 //! - [`channel`], [`remote`], [`medium`], [`on_medium`], [`bad_sectors`]: from there to an open store.
 //! - [`open`]: opens images and profiles for commands.
+//! - [`pack`]: the image that a pack and its disk make.
 //! - [`cache`]: the cache of a served image.
 //! - [`start`], [`environment`], `ready_line`: a command in the root of an image.
 //! - [`boot`]: a guest that boots from an image.
@@ -36,6 +37,7 @@ pub mod medium;
 pub mod on_medium;
 pub mod open;
 pub mod own_command;
+pub mod pack;
 pub mod pinned;
 pub mod process_log;
 pub mod progress;

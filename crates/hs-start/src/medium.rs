@@ -16,6 +16,7 @@ use crate::channel;
 use crate::image::ImageSource;
 use crate::location::ImagePlace;
 use crate::on_medium::OnMedium;
+use crate::pack;
 use crate::remote::{self, Purpose};
 
 /// The medium called `name`, or the model that the file of that name describes, if it ends in `.toml`.
@@ -54,11 +55,19 @@ pub fn open(image: impl Into<ImageSource>, medium: &Medium, damage: &Damage) -> 
             bail!("--emulate and --bad-sectors are for files; {} lies elsewhere", image.display())
         }
         ImagePlace::Remote(address) => {
-            let mut on_medium = remote::open(&image, address, Purpose::Serve)?;
-            on_medium.image.base = base::served(&image, medium);
-            return Ok(on_medium);
+            let mut opened = remote::open(&image, address, Purpose::Serve)?;
+            opened.on_medium.image.base = base::served(&image, medium);
+            return pack::resolved_remote(opened, &image);
         }
     };
+    let mut on_medium = open_file(path, medium, damage)?;
+    on_medium.image.name = image.image.name();
+    on_medium.image.base = base::served(&image, medium);
+    pack::resolved(on_medium, path, &image, medium)
+}
+
+/// A file on `medium`, whatever lies in it.
+pub(crate) fn open_file(path: &Path, medium: &Medium, damage: &Damage) -> anyhow::Result<OnMedium> {
     if path.is_dir() {
         let path = path.display();
         bail!(
@@ -81,9 +90,7 @@ pub fn open(image: impl Into<ImageSource>, medium: &Medium, damage: &Damage) -> 
     let counters = counted.counters();
     let retry = Retry::new(counted);
     let retries = retry.counters();
-    let base = base::served(&image, medium);
-    let options = OpenOptions { name: image.image.name(), base, ..OpenOptions::default() };
-    Ok(OnMedium { store: Arc::new(retry), counters, retries, image: options })
+    Ok(OnMedium { store: Arc::new(retry), counters, retries, image: OpenOptions::default() })
 }
 
 /// The traits of a file's medium for the engine; without a file it is a network. A real rotating disk still

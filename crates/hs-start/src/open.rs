@@ -14,6 +14,7 @@ use crate::channel;
 use crate::image::ImageSource;
 use crate::location::ImagePlace;
 use crate::medium::{self, Damage};
+use crate::pack;
 use crate::remote::{self, Purpose};
 
 /// Opens an image on its real medium.
@@ -21,7 +22,9 @@ pub fn open_image(image: impl Into<ImageSource>) -> anyhow::Result<Image> {
     let image = channel::resolve(&image.into())?;
     let mut on_medium = match &image.image.place {
         ImagePlace::File(_) => medium::open(&image, &Medium::None, &Damage::default())?,
-        ImagePlace::Remote(address) => remote::open(&image, address, Purpose::Look)?,
+        ImagePlace::Remote(address) => {
+            pack::resolved_remote(remote::open(&image, address, Purpose::Look)?, &image)?
+        }
     };
     on_medium.image.base = base::looked_at(&image);
     Ok(Image::open_as(on_medium.store, &on_medium.image)?)

@@ -5,8 +5,8 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 use anyhow::{Context, bail};
-use hs_format::limits::SUPERBLOCK_BYTES;
-use hs_format::{Superblock, Unverified};
+use hs_format::limits::{PACK_HEADER_BYTES, SUPERBLOCK_BYTES};
+use hs_format::{FileKind, PackHeader, Superblock, Unverified};
 use hs_image::{ImageDigest, OpenOptions};
 use hs_remote::http::{HttpClient, HttpOptions, HttpStore, Measure, Offline, Patience, Timeouts, Version};
 use hs_remote::{Address, Keyring};
@@ -151,20 +151,38 @@ pub enum Purpose {
     Serve,
     /// A command reads facts about it.
     Look,
+    /// It is no image but a disk. Whether a layer above knows the digests of all that is read.
+    Disk {
+        /// See there.
+        digests_decide: bool,
+    },
 }
+
+/// What lies at an address.
+pub struct Opened {
+    /// The file.
+    pub on_medium: OnMedium,
+    /// What distinguishes it from one that replaces it.
+    pub version: Version,
+    /// Its first bytes, where the first request has brought them.
+    pub start: Option<Vec<u8>>,
+}
+
+/// Bytes of [`Opened::start`]: those of a pack's header, and of the superblock behind it.
+const START_BYTES: usize = PACK_HEADER_BYTES + SUPERBLOCK_BYTES;
 
 impl Purpose {
     /// Bytes of the first request: the first of a prefetch, or the superblock and tables of the usual size.
     const fn opening_bytes(self) -> u64 {
         match self {
             Self::Serve => 1 << 20,
-            Self::Look => 64 << 10,
+            Self::Look | Self::Disk { .. } => 64 << 10,
         }
     }
 }
 
 /// Opens what lies at an address.
-pub fn open(image: &ImageSource, address: &Address, purpose: Purpose) -> anyhow::Result<OnMedium> {
+pub fn open(image: &ImageSource, address: &Address, purpose: Purpose) -> anyhow::Result<Opened> {
     let folder = CacheFolder::of(image.remote.disk_cache.as_deref());
     let cache = folder.as_ref().and_then(CacheFolder::open);
     let remembered = folder.as_ref().and_then(|folder| folder.recall(address));
@@ -173,7 +191,9 @@ pub fn open(image: &ImageSource, address: &Address, purpose: Purpose) -> anyhow:
         if let Some(remembered) = remembered.as_ref().filter(|_| wanted.is_none()) {
             refuse_unnamed(image, address, || remembered.name())?;
         }
-        return offline(address, wanted, cache, remembered.as_ref());
+        let on_medium = offline(address, wanted, cache, remembered.as_ref())?;
+        let version = Version { len: on_medium.store.len(), etag: None, last_modified: None };
+        return Ok(Opened { on_medium, version, start: None });
     }
     // A record without the image's first block saves nothing, and a record of another image is no help.
     let remembered = remembered.filter(|remembered| {
@@ -194,17 +214,20 @@ pub fn open(image: &ImageSource, address: &Address, purpose: Purpose) -> anyhow:
     };
     let client = HttpClient::new(Timeouts::within(timeout))?;
     let store = HttpStore::open(address.locate(&client, &keyring())?, client, options)?;
+    let start = store.peek(START_BYTES);
     // What the address proves is as good as a name in it.
     let wanted = wanted.or_else(|| store.certain_name()?.parse().ok());
-    if wanted.is_some() {
+    if wanted.is_some() || purpose == (Purpose::Disk { digests_decide: true }) {
         store.digests_decide();
     } else if purpose == Purpose::Serve {
-        refuse_unnamed(image, address, || name_in(&store))?;
+        refuse_unnamed(image, address, || name_in(start.as_ref()?))?;
     }
     let version = store.version().clone();
+    // What is remembered of an address spares it the request that would bring the header of a pack.
+    let folder = folder.filter(|_| !start.as_ref().is_some_and(|start| is_pack(start)));
     let name = if store.is_unchanged() { remembered.as_ref().and_then(Remembered::name) } else { None };
     let opened = {
-        let (address, is_named) = (address.clone(), wanted.is_some());
+        let (address, is_named, version) = (address.clone(), wanted.is_some(), version.clone());
         move |found: ImageDigest| {
             if !is_named && purpose == Purpose::Serve {
                 log::warn!(
@@ -216,7 +239,7 @@ pub fn open(image: &ImageSource, address: &Address, purpose: Purpose) -> anyhow:
             }
         }
     };
-    Ok(OnMedium {
+    let on_medium = OnMedium {
         counters: store.counters(),
         retries: store.retries(),
         image: OpenOptions {
@@ -226,7 +249,12 @@ pub fn open(image: &ImageSource, address: &Address, purpose: Purpose) -> anyhow:
             ..OpenOptions::default()
         },
         store: Arc::new(store),
-    })
+    };
+    Ok(Opened { on_medium, version, start })
+}
+
+fn is_pack(start: &[u8]) -> bool {
+    FileKind::of(start) == FileKind::Pack
 }
 
 /// Fails where root's programs, or the kernel, would be given whatever a server sends. `found` is what that
@@ -249,16 +277,19 @@ fn refuse_unnamed(
     )
 }
 
-/// The name of the image in `store`, whose first bytes have come with its opening.
-fn name_in(store: &dyn Store) -> Option<ImageDigest> {
-    let mut first = [0; SUPERBLOCK_BYTES];
-    store.read_at(0, &mut first).ok()?;
-    Some(Superblock::decode(Unverified::new(&first)).ok()?.image_digest())
+/// The name of the image, or of the pack, that begins so.
+fn name_in(start: &[u8]) -> Option<ImageDigest> {
+    let at = if is_pack(start) { PACK_HEADER_BYTES } else { 0 };
+    let superblock = start.get(at..)?.get(..SUPERBLOCK_BYTES)?;
+    Some(Superblock::decode(Unverified::new(superblock)).ok()?.image_digest())
 }
 
-/// The length of the image that begins so, as it says itself.
+/// The length of the image, or of the pack, that begins so, as it says itself.
 fn image_bytes(first: &[u8]) -> Option<u64> {
     let first = first.first_chunk::<SUPERBLOCK_BYTES>()?;
+    if is_pack(first) {
+        return Some(PackHeader::decode(Unverified::new(first)).ok()?.pack_bytes());
+    }
     Some(Superblock::decode(Unverified::new(first)).ok()?.image_bytes)
 }
 

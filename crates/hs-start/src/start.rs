@@ -687,6 +687,8 @@ pub fn config(
     config.read.queue = QueueConfig::for_medium(crate::medium::traits(image.file(), medium));
     if image.file().is_none() {
         config.prefetch = config.prefetch.over_a_network();
+    }
+    if image.file().is_none() || image.base().is_some_and(|base| base.file().is_none()) {
         config.read.read_timeout = Some(image.remote.read_timeout);
     }
     if let Some(limits) = limits {

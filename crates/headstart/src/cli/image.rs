@@ -35,7 +35,8 @@ pub(crate) struct ImageFlags {
 /// How remote images are fetched, and the base.
 #[derive(Clone, Debug, Args)]
 pub(crate) struct RemoteValues {
-    /// The image that IMAGE was built with as its base (file or address): its disk has some of the blocks.
+    /// The image that IMAGE was built with as its base (file or address): its disk has some of the blocks. Of
+    /// a pack: its disk, where that does not lie beside it.
     #[arg(long, value_parser = location_parser(), value_name = "BASE", hide_short_help = true)]
     pub base: Option<ImageLocation>,
     /// Never use the network. Reads of data that is not cached fail.

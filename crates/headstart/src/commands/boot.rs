@@ -212,7 +212,9 @@ fn saver(
     let word = disk.word();
     let name = word.file_name().unwrap_or(word.as_os_str()).to_string_lossy().into_owned();
     let output = std::path::absolute(output)?;
-    let base = disk.file().filter(|_| !args.no_base).map(|_| disk.clone());
+    // A pack would need its own disk as well.
+    let is_whole = |path: &&Path| !args.no_base && hs_start::pack::header_in_file(path).is_none();
+    let base = disk.file().filter(is_whole).map(|_| disk.clone());
     Ok(Some(Arc::new(Saver::new(output, name, base))))
 }
 

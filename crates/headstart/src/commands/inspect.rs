@@ -13,6 +13,7 @@ use hs_trace::ReadAhead;
 use hs_units::{BLOCK_BYTES, ByteSize};
 use serde_json::{Map, Value, json};
 
+use super::pack::trust_word;
 use crate::cli::Inspect;
 use hs_output::show;
 use hs_start::image::ImageSource;
@@ -104,8 +105,12 @@ fn image(image: &ImageSource, json: bool) -> anyhow::Result<()> {
             })
         })
         .collect();
+    let packed = image.pack().map(|pack| pack.header());
     let fields = [
-        ("kind", json!("image")),
+        ("kind", json!(if packed.is_some() { "pack" } else { "image" })),
+        ("packed_disk", json!(packed.map(|header| &header.name))),
+        ("packed_trust", json!(packed.map(|header| trust_word(header.trust)))),
+        ("pack_bytes", json!(packed.map(hs_format::PackHeader::pack_bytes))),
         ("format_version", json!(hs_format::limits::VERSION)),
         ("image_bytes", json!(superblock.image_bytes)),
         ("logical_bytes", json!(superblock.exact_bytes())),

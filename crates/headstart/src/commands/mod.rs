@@ -19,6 +19,7 @@ pub(crate) mod lab;
 pub(crate) mod mount;
 pub(crate) mod optimize;
 pub(crate) mod overlay;
+pub(crate) mod pack;
 pub(crate) mod profile;
 pub(crate) mod push;
 pub(crate) mod relocate;

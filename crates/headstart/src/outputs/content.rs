@@ -12,6 +12,8 @@ use crate::cli::DiskFormat;
 pub(super) enum Content {
     /// An image or a snapshot.
     Image,
+    /// A pack.
+    Pack,
     /// A profile.
     Profile,
     /// A bootable ISO.
@@ -43,7 +45,7 @@ pub(super) enum Content {
 impl Content {
     /// Whether it is written by seeking, so that its file is a regular one.
     pub(super) const fn is_seekable(self) -> bool {
-        matches!(self, Self::Image | Self::Iso | Self::Disk(_) | Self::Key)
+        matches!(self, Self::Image | Self::Pack | Self::Iso | Self::Disk(_) | Self::Key)
     }
 
     /// Whether a file that begins with `start` has the same content, so that it may be replaced. An empty
@@ -55,6 +57,7 @@ impl Content {
         kind == FileKind::Empty
             || match self {
                 Self::Image => kind == FileKind::Image,
+                Self::Pack => kind == FileKind::Pack,
                 Self::Profile => kind == FileKind::Profile,
                 Self::Iso => kind == FileKind::Disk(FsKind::Iso9660),
                 Self::Disk(DiskFormat::Raw) => kind.is_disk() || kind == FileKind::Zeros,
@@ -94,6 +97,7 @@ impl fmt::Display for Content {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str(match self {
             Self::Image => "an image",
+            Self::Pack => "a pack",
             Self::Profile => "a profile",
             Self::Iso => "an ISO",
             Self::Disk(DiskFormat::Raw) => "a raw disk",

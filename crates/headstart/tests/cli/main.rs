@@ -58,6 +58,7 @@ mod newer_debian;
 mod object_server;
 mod odd_server;
 mod outputs;
+mod packs;
 mod permissions;
 mod prefetch_rate;
 mod qemu_boots;

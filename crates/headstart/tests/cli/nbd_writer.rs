@@ -65,6 +65,11 @@ impl NbdWriter {
         self.ask(flags, ZERO, offset, len, &[])
     }
 
+    /// Whether a read is answered with an error.
+    pub(crate) fn cannot_read(&mut self, offset: u64, len: u32) -> bool {
+        self.ask(0, READ, offset, len, &[]).expect("answered") != 0
+    }
+
     pub(crate) fn read(&mut self, offset: u64, len: u32) -> Result<Vec<u8>, Error> {
         assert_eq!(self.ask(0, READ, offset, len, &[])?, 0);
         let mut data = vec![0; len as usize];

@@ -6,7 +6,7 @@ use std::process::Stdio;
 use crate::mounts::umount;
 use crate::scene::{Ran, Running, Scene, headstart, machine_has, run};
 
-pub(crate) const COMMANDS: [&[&str]; 48] = [
+pub(crate) const COMMANDS: [&[&str]; 49] = [
     &["build"],
     &["commit"],
     &["convert"],
@@ -16,6 +16,7 @@ pub(crate) const COMMANDS: [&[&str]; 48] = [
     &["profile"],
     &["resume"],
     &["optimize"],
+    &["pack"],
     &["mount"],
     &["serve"],
     &["attach"],

@@ -15,7 +15,7 @@ use crate::service::status_of;
 use crate::supervised::{kill, served_again};
 
 /// A server of guests on a socket of the scene, once it listens.
-fn serve(scene: &Scene, arguments: &[&str]) -> Running {
+pub(crate) fn serve(scene: &Scene, arguments: &[&str]) -> Running {
     let socket = scene.arg("vhost");
     let mut serving = Running::start(["serve", "--vhost-user-blk", &socket].iter().chain(arguments));
     loop {
@@ -28,7 +28,7 @@ fn serve(scene: &Scene, arguments: &[&str]) -> Running {
 }
 
 /// The init of the guest's initial RAM disk: reads all of the disk, tries to write, and starts its init.
-const FIRST_INIT: &str = "#!/bin/busybox sh
+pub(crate) const FIRST_INIT: &str = "#!/bin/busybox sh
 for module in MODULES; do /bin/busybox insmod /$module; done
 /bin/busybox mount -t devtmpfs dev /dev
 /bin/busybox echo reading
@@ -57,7 +57,7 @@ read line
 /bin/busybox poweroff -f
 ";
 
-fn install_first_init(scene: &Scene, init: &str) {
+pub(crate) fn install_first_init(scene: &Scene, init: &str) {
     let modules = linux().expect("it was there");
     let first_init = init.replace("MODULES", &VIRTIO_MODULES.join(" "));
     let read = |name: &str| fs::read(modules.join(name)).expect("a module");
@@ -67,7 +67,7 @@ fn install_first_init(scene: &Scene, init: &str) {
     initrd(&scene.path("initrd"), &files);
 }
 
-fn machine(scene: &Scene) -> Machine {
+pub(crate) fn machine(scene: &Scene) -> Machine {
     let kernel = linux().expect("it was there").join("vmlinuz").display().to_string();
     let chardev = format!("socket,id=disk,path={},reconnect=1", scene.arg("vhost"));
     let devices = [

@@ -3,6 +3,7 @@
 use std::io;
 use std::path::PathBuf;
 
+use hs_format::FileKind;
 use hs_image::ImageError;
 use hs_store::StoreError;
 use hs_units::ByteSize;
@@ -115,6 +116,14 @@ pub enum SourceError {
         path: PathBuf,
         /// What is wrong.
         fault: Box<VirtualDiskFault>,
+    },
+    /// It is no disk that a pack could be for.
+    #[error("{}: a pack is for a raw disk or a qcow2 file; this is {kind}", path.display())]
+    NoDisk {
+        /// The file.
+        path: PathBuf,
+        /// What it is.
+        kind: FileKind,
     },
     /// A read was asked for that does not lie within the disk.
     #[error("{}: a read of {len} bytes at {offset} goes past the end of the disk, {bytes}", path.display())]

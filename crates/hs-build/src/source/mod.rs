@@ -23,6 +23,7 @@ mod part;
 #[doc(hidden)]
 pub mod qcow2;
 mod raw;
+mod stored_disk;
 mod tar;
 mod tree;
 mod tree_disk;
@@ -35,7 +36,7 @@ use std::io::Read;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
-use hs_format::{BaseRef, FileKind};
+use hs_format::{BaseKind, BaseRef, FileKind};
 use hs_image::{ComparedDisk, Image, LoadedChunk};
 use hs_store::Store;
 use hs_units::{BLOCK_BYTES, ByteRange, to_usize};
@@ -52,6 +53,7 @@ pub(crate) use like::Moves;
 use qcow2::Qcow2Disk;
 pub use qcow2::Qcow2Fault;
 use raw::RawDisk;
+pub use stored_disk::StoredDisk;
 use tree_disk::TreeDisk;
 use virtual_disk::VirtualDisk;
 pub use virtual_disk::VirtualDiskFault;
@@ -167,6 +169,7 @@ enum Disk {
     Cloop(CloopDisk),
     Qcow2(Qcow2Disk),
     Virtual(VirtualDisk),
+    Stored(StoredDisk),
     Changed(Box<ChangedDisk>),
 }
 
@@ -178,6 +181,7 @@ impl Disk {
             Self::Cloop(disk) => disk.bytes(),
             Self::Qcow2(disk) => disk.bytes(),
             Self::Virtual(disk) => disk.disk_bytes().next_multiple_of(BLOCK_BYTES),
+            Self::Stored(disk) => disk.bytes(),
             Self::Changed(disk) => disk.bytes(),
         }
     }
@@ -189,6 +193,7 @@ impl Disk {
             Self::Cloop(disk) => disk.read_at(offset, buf),
             Self::Qcow2(disk) => disk.read_at(offset, buf),
             Self::Virtual(disk) => disk.read_at(offset, buf),
+            Self::Stored(disk) => disk.read_at(offset, buf),
             Self::Changed(disk) => disk.read_at(offset, buf),
         }
     }
@@ -351,6 +356,18 @@ impl Source {
         Self::of(Disk::Cloop(CloopDisk::open(file)?), SourceKind::Cloop)
     }
 
+    /// The disk in a store.
+    ///
+    /// # Errors
+    /// When its first bytes cannot be read.
+    pub fn of_stored(disk: StoredDisk) -> Result<Self, SourceError> {
+        let kind = match disk.kind() {
+            BaseKind::Raw => SourceKind::RawFile,
+            BaseKind::Qcow2 => SourceKind::Qcow2,
+        };
+        Self::of(Disk::Stored(disk), kind)
+    }
+
     /// Opens the disk of an image with what was written over it.
     ///
     /// # Errors
@@ -383,6 +400,7 @@ impl Source {
             (None, Disk::Raw(disk)) => disk.file_bytes(),
             (None, Disk::Qcow2(disk)) => disk.disk_bytes(),
             (None, Disk::Virtual(disk)) => disk.disk_bytes(),
+            (None, Disk::Stored(disk)) => disk.exact_bytes(),
             (None, other) => self.shown_bytes.unwrap_or_else(|| other.bytes()),
         }
     }
@@ -393,7 +411,7 @@ impl Source {
         match &self.disk {
             Disk::Tree(disk) => disk.table_blocks(),
             Disk::Changed(disk) => disk.table_blocks(),
-            Disk::Raw(_) | Disk::Cloop(_) | Disk::Qcow2(_) | Disk::Virtual(_) => 0,
+            Disk::Raw(_) | Disk::Cloop(_) | Disk::Qcow2(_) | Disk::Virtual(_) | Disk::Stored(_) => 0,
         }
     }
 
@@ -464,6 +482,7 @@ impl Source {
             Disk::Cloop(disk) => vec![ByteRange::new(0, disk.bytes())],
             Disk::Qcow2(disk) => disk.data_ranges()?,
             Disk::Virtual(disk) => disk.data_ranges(),
+            Disk::Stored(disk) => disk.data_ranges()?,
             Disk::Changed(disk) => disk.data_ranges()?,
         };
         Ok(self.part.map_or_else(|| ranges.clone(), |part| part::cut(&ranges, part)))
@@ -482,6 +501,8 @@ impl Source {
             Disk::Cloop(_) => Ok(()),
             // Each chunk has its digest, and the file of changes is locked.
             Disk::Changed(_) => Ok(()),
+            // What is read of it later is verified.
+            Disk::Stored(_) => Ok(()),
             Disk::Qcow2(disk) => disk.verify_unchanged(),
             Disk::Virtual(disk) => disk.verify_unchanged(),
         }

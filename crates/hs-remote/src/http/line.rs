@@ -56,6 +56,11 @@ impl Line {
         self.state.lock().parked = Some(flow);
     }
 
+    /// Takes the response that nothing was read of yet, if there is one; see [`Line::park`].
+    pub(super) fn take_unread(&self) -> Option<Flow> {
+        self.state.lock().parked.take_if(|flow| flow.at() == 0)
+    }
+
     /// Returns the shared response if it can continue with `range`, after waiting for the calls that read
     /// what comes before. `is_stream` distinguishes the next part of a stream from a read that only touches
     /// the same range.

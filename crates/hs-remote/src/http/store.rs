@@ -168,6 +168,18 @@ impl HttpStore {
         self.remote.unchanged
     }
 
+    /// The first `bytes` of the file, or all it has, without taking them from the response that opened it;
+    /// none where that brought nothing, or something was read.
+    #[must_use]
+    pub fn peek(&self, bytes: usize) -> Option<Vec<u8>> {
+        let mut flow = self.remote.line.take_unread()?;
+        let clock = &*self.remote.asking.clock;
+        let transport = self.remote.transport();
+        let peeked = transport.wait_for(async { flow.peek(bytes, clock).await.map(<[u8]>::to_vec) });
+        self.remote.line.park(flow);
+        peeked.ok()
+    }
+
     /// The image's name, where the address itself proves it.
     #[must_use]
     pub fn certain_name(&self) -> Option<String> {

@@ -17,6 +17,8 @@ use crate::open::open_image;
 
 /// What every image begins with.
 const IMAGE_MAGIC: &[u8] = b"HSIMAGE\0";
+/// What every pack begins with, which is an image with its disk.
+const PACK_MAGIC: &[u8] = b"HSPACK\0\0";
 
 /// Whether a disk is an image, and its file system as far as that is known before it is served.
 ///
@@ -41,7 +43,7 @@ pub fn is_image(image: &ImageSource) -> anyhow::Result<bool> {
     if store.read_at(0, &mut magic).is_err() {
         store.read_at(mirror, &mut magic)?;
     }
-    Ok(magic == *IMAGE_MAGIC)
+    Ok(magic == *IMAGE_MAGIC || magic == *PACK_MAGIC)
 }
 
 /// The first programs of a system, as kernels, initramfs-tools and dracut look for them. They would also

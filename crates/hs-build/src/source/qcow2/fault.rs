@@ -87,6 +87,15 @@ pub enum Qcow2Fault {
         /// Why.
         error: io::Error,
     },
+    /// A backing file where there may be none.
+    #[error(
+        "its backing file is {name:?}: a pack is for a disk in one file; `qemu-img convert -O qcow2` makes one of \
+         both, or `headstart build` an image"
+    )]
+    HasBacking {
+        /// Its name.
+        name: String,
+    },
     /// Backing files that lead back.
     #[error("its backing file {name:?} leads back to a file before it")]
     Cycle {

@@ -143,22 +143,7 @@ impl<B: Bytes> Qcow2File<B> {
     fn unpack(&mut self, offset: u64, bytes: u64) -> Result<&[u8], Qcow2Fault> {
         if self.unpacked.as_ref().is_none_or(|(known, _)| *known != offset) {
             self.unpacked = None;
-            // It is rounded up to sectors, of which the last may be missing.
-            let end = offset.saturating_add(bytes).min(self.file_bytes);
-            if offset >= end {
-                return Err(Qcow2Fault::OutOfFile { what: "a compressed cluster", offset });
-            }
-            let mut stored = vec![0; to_usize(end - offset)];
-            read(&self.from, offset, &mut stored)?;
-            let mut cluster = vec![0; to_usize(self.header.cluster_bytes())];
-            let unpacked = match self.header.compression {
-                Compression::Deflate => {
-                    flate2::bufread::DeflateDecoder::new(&stored[..]).read_exact(&mut cluster)
-                }
-                Compression::Zstd => zstd::stream::read::Decoder::with_buffer(&stored[..])
-                    .and_then(|decoder| decoder.single_frame().read_exact(&mut cluster)),
-            };
-            unpacked.map_err(|_| Qcow2Fault::Cluster { offset })?;
+            let cluster = unpack(&self.from, &self.header, offset, bytes)?;
             self.unpacked = Some((offset, cluster));
         }
         let Some((_, cluster)) = &self.unpacked else { unreachable!("it has just been unpacked") };
@@ -181,6 +166,30 @@ impl<B: Bytes> Qcow2File<B> {
         }
         Ok((own, of_backing))
     }
+}
+
+/// The content of a compressed cluster.
+pub(super) fn unpack<B: Bytes>(
+    from: &B,
+    header: &Header,
+    offset: u64,
+    bytes: u64,
+) -> Result<Vec<u8>, Qcow2Fault> {
+    // It is rounded up to sectors, of which the last may be missing.
+    let end = offset.saturating_add(bytes).min(from.len());
+    if offset >= end {
+        return Err(Qcow2Fault::OutOfFile { what: "a compressed cluster", offset });
+    }
+    let mut stored = vec![0; to_usize(end - offset)];
+    read(from, offset, &mut stored)?;
+    let mut cluster = vec![0; to_usize(header.cluster_bytes())];
+    let unpacked = match header.compression {
+        Compression::Deflate => flate2::bufread::DeflateDecoder::new(&stored[..]).read_exact(&mut cluster),
+        Compression::Zstd => zstd::stream::read::Decoder::with_buffer(&stored[..])
+            .and_then(|decoder| decoder.single_frame().read_exact(&mut cluster)),
+    };
+    unpacked.map_err(|_| Qcow2Fault::Cluster { offset })?;
+    Ok(cluster)
 }
 
 fn table<'a, B: Bytes>(

@@ -3,6 +3,7 @@
 mod fault;
 pub(super) mod file;
 mod header;
+mod served;
 
 use std::fs::File;
 use std::os::unix::ffi::OsStrExt;
@@ -14,6 +15,8 @@ use file::{Bytes, Qcow2File, Run, push};
 use hs_units::{BLOCK_BYTES, ByteRange, to_usize};
 use parking_lot::Mutex;
 use rustix::fs::{CWD, Mode, OFlags, ResolveFlags};
+pub use served::Qcow2Store;
+pub(super) use served::in_blocks;
 
 use super::SourceError;
 use super::contents::FileStamp;
@@ -87,16 +90,7 @@ impl Qcow2Disk {
     /// What may hold anything but zeros, in whole blocks.
     pub(super) fn data_ranges(&self) -> Result<Vec<ByteRange>, SourceError> {
         let ranges = chain_ranges(&mut self.files.lock()).map_err(|fault| self.failed(fault))?;
-        let mut widened: Vec<ByteRange> = Vec::new();
-        for range in ranges {
-            let start = range.offset - range.offset % BLOCK_BYTES;
-            let end = range.end().next_multiple_of(BLOCK_BYTES);
-            match widened.last_mut() {
-                Some(last) if last.end() >= start => last.len = end - last.offset,
-                _ => widened.push(ByteRange::new(start, end - start)),
-            }
-        }
-        Ok(widened)
+        Ok(in_blocks(ranges))
     }
 
     /// Fails if a file was written to since it was opened.

@@ -1,0 +1,327 @@
+//! `headstart pack`: a hot region for a disk that is not converted.
+
+use std::fs;
+use std::os::unix::fs::FileExt;
+
+use serde_json::Value;
+
+use crate::boots::boot;
+use crate::images::write_profile;
+use crate::mounts::umount;
+use crate::nbd::{self, serve, uri};
+use crate::nbd_writer::NbdWriter;
+use crate::qemu_boots::{QEMU, linux_guest};
+use crate::scene::{Running, START, Scene, has_tools, machine_has, mount, run, tool};
+use crate::vhost;
+use crate::web::{NGINX, Nginx, remote, run_remote};
+
+const BLOCK: usize = 4096;
+const WINDOW: usize = 131_072;
+/// Of the disk; the last window is shorter.
+const BLOCKS: usize = 700;
+/// What the recorded start reads, in its order.
+const HOT: std::ops::Range<u64> = 330..410;
+
+/// A scene with a disk that has a hole, its qcow2 file, and a profile of a start of it.
+fn packed() -> (Scene, Vec<u8>) {
+    let scene = Scene::new();
+    let mut disk = scene.raw("disk.raw", BLOCKS, 71);
+    disk[64 * BLOCK..192 * BLOCK].fill(0);
+    fs::write(scene.path("disk.raw"), &disk).expect("written");
+    pack(&scene, "disk.raw", "plain.hspk", &[]);
+    write_profile(&scene, "start.hsp", "plain.hspk", &disk, HOT);
+    (scene, disk)
+}
+
+fn pack(scene: &Scene, of: &str, name: &str, flags: &[&str]) -> Value {
+    let (disk, pack) = (scene.arg(of), scene.arg(name));
+    run([&["pack", &disk, "-o", &pack, "--json"], flags].concat()).ok().json()
+}
+
+/// A pack with a hot region.
+fn hot(scene: &Scene, of: &str, name: &str, flags: &[&str]) -> Value {
+    pack(scene, of, name, &[&["-p", &scene.arg("start.hsp")], flags].concat())
+}
+
+fn change(scene: &Scene, name: &str, at: usize) {
+    let file = fs::File::options().read(true).write(true).open(scene.path(name)).expect("the disk");
+    let mut byte = [0];
+    file.read_exact_at(&mut byte, at as u64).expect("read");
+    file.write_all_at(&[byte[0] ^ 1], at as u64).expect("written");
+}
+
+#[test]
+fn a_pack_with_its_disk_is_an_image() {
+    let (scene, disk) = packed();
+    let made = hot(&scene, "disk.raw", "hot.hspk", &[]);
+    assert_eq!((&made["trust"], &made["hot_bytes"]), (&"whole".into(), &(80 * BLOCK).into()));
+    let size = fs::metadata(scene.path("hot.hspk")).expect("there").len();
+    assert_eq!(made["pack_bytes"], size);
+    assert!(size < 80 * BLOCK as u64, "{size} bytes, where the disk has {}", disk.len());
+    let (hot_pack, raw, out) = (scene.arg("hot.hspk"), scene.arg("disk.raw"), scene.arg("out"));
+
+    // The same disk in another place, and in another file.
+    run(["build", "--raw", &raw, "-o", &scene.arg("whole.hsi"), "--codec", "zstd:1"]).ok();
+    let of = |name: &str| run(["inspect", "--json", &scene.arg(name)]).ok().json();
+    assert_eq!(of("hot.hspk")["disk_digest"], of("whole.hsi")["disk_digest"]);
+    assert_eq!(
+        (&of("hot.hspk")["kind"], &of("hot.hspk")["packed_disk"]),
+        (&"pack".into(), &"disk.raw".into())
+    );
+    run(["verify", &hot_pack, "--against", &raw]).ok();
+    run(["export", &hot_pack, "-o", &out, "--format", "raw"]).ok();
+    assert!(fs::read(&out).expect("read") == disk);
+    scene.folder("elsewhere");
+    fs::rename(scene.path("disk.raw"), scene.path("elsewhere/moved.raw")).expect("moved");
+    run(["verify", &hot_pack]).fails(1, &["hot.hspk", "disk.raw"]);
+    run(["verify", &hot_pack, "--base", &scene.arg("elsewhere/moved.raw")]).ok();
+
+    // What `optimize` adds to a pack, and `pack` makes at once, is the same.
+    fs::rename(scene.path("elsewhere/moved.raw"), scene.path("disk.raw")).expect("moved");
+    let (plain, profile, again) = (scene.arg("plain.hspk"), scene.arg("start.hsp"), scene.arg("again.hspk"));
+    run(["optimize", &plain, "-p", &profile, "-o", &again]).ok();
+    assert!(fs::read(&again).expect("read") == fs::read(&hot_pack).expect("read"));
+}
+
+#[test]
+fn a_qcow2_file_is_served_as_it_is_and_what_is_written_lasts() {
+    if !has_tools(&["qemu-img", "nbdcopy"]) {
+        return;
+    }
+    let (scene, mut disk) = packed();
+    for (name, flags) in [("a.qcow2", &["-c"][..]), ("b.qcow2", &["-o", "cluster_size=4k,extended_l2=off"])] {
+        let (raw, qcow2) = (scene.arg("disk.raw"), scene.arg(name));
+        tool("qemu-img", &[&["convert", "-f", "raw", "-O", "qcow2"], flags, &[&raw, &qcow2]].concat());
+        hot(&scene, name, "hot.hspk", &[]);
+        let serving = serve(&scene, &[&scene.arg("hot.hspk")]);
+        tool("nbdcopy", &[&uri(&scene, "hot.hspk"), &scene.arg("copy")]);
+        nbd::end(serving);
+        assert!(fs::read(scene.path("copy")).expect("read") == disk, "{name}");
+    }
+    let before = fs::read(scene.path("b.qcow2")).expect("read");
+    let keep = ["--keep", &scene.arg("changes"), &scene.arg("hot.hspk")].map(str::to_owned);
+    let keep: Vec<&str> = keep.iter().map(String::as_str).collect();
+    let serving = serve(&scene, &keep);
+    let mut client = NbdWriter::connect(&scene.path("socket")).expect("the server listens");
+    // A packed block, and one that is not.
+    for lba in [HOT.start as usize + 3, 20] {
+        disk[lba * BLOCK..][..BLOCK].fill(0xa5);
+        assert_eq!(
+            client.write(0, (lba * BLOCK) as u64, &disk[lba * BLOCK..][..BLOCK]).expect("answered"),
+            0
+        );
+    }
+    assert_eq!(client.flush().expect("answered"), 0);
+    assert!(client.read(0, disk.len() as u32).expect("read") == disk);
+    nbd::end(serving);
+    let serving = serve(&scene, &keep);
+    let mut client = NbdWriter::connect(&scene.path("socket")).expect("the server listens");
+    assert!(client.read(0, disk.len() as u32).expect("read") == disk);
+    nbd::end(serving);
+    assert!(fs::read(scene.path("b.qcow2")).expect("read") == before, "the disk stays as it is");
+}
+
+/// Serves a pack until it has compared what is packed, and says what it found.
+fn compared(scene: &Scene, arguments: &[&str]) -> (Running, String) {
+    let socket = format!("unix:{}", scene.arg("socket"));
+    let mut serving =
+        Running::start([&["serve", "-v", "--unsupervised", "--nbd", &socket], arguments].concat());
+    loop {
+        let line = serving.said();
+        assert!(!line.is_empty(), "the server ended");
+        if line.contains(" packed blocks ") {
+            return (serving, line);
+        }
+    }
+}
+
+#[test]
+fn a_disk_that_changed_by_one_byte_is_found_and_never_mixed() {
+    let (scene, disk) = packed();
+    hot(&scene, "disk.raw", "hot.hspk", &[]);
+    let pack = scene.arg("hot.hspk");
+    let (serving, said) = compared(&scene, &[&pack]);
+    assert!(said.contains("80 packed blocks are those of"), "{said}");
+    nbd::end(serving);
+
+    // In a packed block: it is served as it was packed; what lies beside it is not.
+    let hot_byte = HOT.start as usize * BLOCK + 5;
+    change(&scene, "disk.raw", hot_byte);
+    let (serving, said) = compared(&scene, &[&pack]);
+    assert!(said.contains("has changed since it was packed: 1 of 80 packed blocks differ"), "{said}");
+    let mut client = NbdWriter::connect(&scene.path("socket")).expect("the server listens");
+    let packed = client.read(hot_byte as u64 - 5, BLOCK as u32).expect("read");
+    assert!(packed == disk[hot_byte - 5..][..BLOCK]);
+    assert!(client.read(0, WINDOW as u32).expect("read") == disk[..WINDOW]);
+    // The window begins before what is packed.
+    assert!(client.cannot_read((HOT.start as usize * BLOCK - BLOCK) as u64, BLOCK as u32));
+    nbd::end(serving);
+    run(["verify", &pack]).fails(1, &["is not what", "disk.raw", "had when it was packed", "headstart pack"]);
+
+    // Elsewhere: reads there fail, and no others.
+    change(&scene, "disk.raw", hot_byte);
+    change(&scene, "disk.raw", 250 * BLOCK);
+    let serving = serve(&scene, &[&pack]);
+    let mut client = NbdWriter::connect(&scene.path("socket")).expect("the server listens");
+    assert!(client.cannot_read(250 * BLOCK as u64, BLOCK as u32), "it is not what was packed");
+    assert!(client.read(340 * BLOCK as u64, BLOCK as u32).expect("read") == disk[340 * BLOCK..][..BLOCK]);
+    nbd::end(serving);
+
+    // Another disk, of the same size and not.
+    scene.raw("other.raw", BLOCKS, 72);
+    scene.raw("longer.raw", BLOCKS + 1, 71);
+    let socket = format!("unix:{}", scene.arg("socket"));
+    for (other, word) in [("other.raw", "window"), ("longer.raw", "bytes")] {
+        let other = scene.arg(other);
+        for words in
+            [&["serve", "--nbd", &socket][..], &["verify"], &["optimize", "-p", "start.hsp", "-o", "x"]]
+        {
+            let words = [&words[..1], &[&pack, "--base", &other], &words[1..]].concat();
+            let ran = remote(&scene, words).output().expect("it starts");
+            crate::scene::Ran::from(ran)
+                .fails(1, &["is not the disk that", "hot.hspk", word, "`headstart pack`"]);
+        }
+    }
+}
+
+#[test]
+fn a_disk_that_was_not_read_is_known_by_samples_and_fails_as_a_whole() {
+    let (scene, disk) = packed();
+    let made = hot(&scene, "disk.raw", "hot.hspk", &["--sampled"]);
+    assert_eq!(made["trust"], "sampled");
+    let (pack, raw) = (scene.arg("hot.hspk"), scene.arg("disk.raw"));
+    assert_eq!(run(["inspect", "--json", &pack]).ok().json()["packed_trust"], "sampled");
+    run(["export", &pack, "-o", &scene.arg("out"), "--format", "raw"]).ok();
+    assert!(fs::read(scene.path("out")).expect("read") == disk);
+
+    let time = |reference: &str| tool("touch", &["-r", &scene.arg(reference), &raw]);
+    tool("cp", &["-p", &raw, &scene.arg("kept.raw")]);
+    // A packed block, which no sample shows.
+    change(&scene, "disk.raw", HOT.start as usize * BLOCK + 5);
+    run(["verify", &pack]).fails(1, &["it was modified since"]);
+    time("kept.raw");
+    let (serving, said) = compared(&scene, &[&pack]);
+    assert!(said.contains("its reads fail from now on"), "{said}");
+    let mut client = NbdWriter::connect(&scene.path("socket")).expect("the server listens");
+    assert!(client.cannot_read(0, BLOCK as u32), "all reads fail");
+    nbd::end(serving);
+
+    // The first bytes are a sample.
+    tool("cp", &["-p", &scene.arg("kept.raw"), &raw]);
+    change(&scene, "disk.raw", 0);
+    time("kept.raw");
+    run(["verify", &pack]).fails(1, &["bytes 0+4096 of the file are others"]);
+    fs::write(&raw, &disk[..BLOCK]).expect("written");
+    run(["verify", &pack]).fails(1, &["is not the disk that"]);
+}
+
+#[test]
+fn damaged_and_hostile_packs_and_what_is_no_disk_are_refused() {
+    let (scene, _) = packed();
+    hot(&scene, "disk.raw", "hot.hspk", &[]);
+    let (pack, bytes) = (scene.arg("hot.hspk"), fs::read(scene.path("hot.hspk")).expect("read"));
+    for (at, words) in [
+        (8, "format version"),
+        (300, "pack: expected digest"),
+        (4000, "pack: expected digest"),
+        (BLOCK + 40, "superblock"),
+        (bytes.len() - 1, "pack: expected digest"),
+    ] {
+        let mut damaged = bytes.clone();
+        damaged[at] ^= 0x10;
+        fs::write(&pack, &damaged).expect("written");
+        let ran = run(["verify", &pack]);
+        ran.fails(1, &["hot.hspk"]);
+        assert!(ran.stderr.contains(words), "byte {at}: {}", ran.stderr);
+    }
+    for len in [4095, 5000, bytes.len() - 1] {
+        fs::write(&pack, &bytes[..len]).expect("written");
+        run(["verify", &pack]).fails(1, &["hot.hspk"]);
+    }
+    fs::write(&pack, &bytes).expect("written");
+    fs::remove_file(scene.path("disk.raw")).expect("removed");
+    run(["verify", &pack]).fails(1, &["its disk cannot be opened", "disk.raw"]);
+
+    fs::write(scene.path("notes"), "some words\n").expect("written");
+    let out = scene.arg("out.hspk");
+    run(["pack", &scene.arg("notes"), "-o", &out])
+        .fails(1, &["a pack is for a raw disk or a qcow2 file", "text"]);
+    run(["pack", &pack, "-o", &out]).fails(1, &["this is a pack"]);
+    run(["pack", &scene.arg(""), "-o", &out]).fails(1, &[]);
+    if has_tools(&["qemu-img"]) {
+        scene.raw("below.raw", BLOCKS, 71);
+        let (below, top) = (scene.arg("below.raw"), scene.arg("top.qcow2"));
+        tool("qemu-img", &["create", "-q", "-f", "qcow2", "-F", "raw", "-b", &below, &top]);
+        run(["pack", &top, "-o", &out])
+            .fails(1, &["its backing file is", "a pack is for a disk in one file"]);
+    }
+    assert!(!scene.path("out.hspk").exists());
+}
+
+#[test]
+fn a_mount_shows_the_disk_of_a_pack() {
+    if !machine_has(START) {
+        return;
+    }
+    let (scene, disk) = packed();
+    hot(&scene, "disk.raw", "hot.hspk", &[]);
+    let dir = scene.folder("dir");
+    mount(&scene, &[&scene.arg("hot.hspk"), &dir]).ok();
+    assert!(fs::read(scene.path("dir/disk.img")).expect("read") == disk);
+    umount(&dir);
+    scene.wait_until_clean();
+}
+
+/// A guest's disk as a qcow2 file behind nginx, its kernel, and the MD5 sum of the disk.
+fn guest_on_a_server() -> Option<(Scene, Nginx, String, String)> {
+    if !machine_has(&[NGINX]) || !has_tools(&["qemu-img"]) {
+        return None;
+    }
+    let (scene, image, kernel) = linux_guest()?;
+    scene.folder("www");
+    let (raw, qcow2) = (scene.arg("disk.raw"), scene.arg("www/disk.qcow2"));
+    run(["export", &image, "-o", &raw, "--format", "raw"]).ok();
+    tool("qemu-img", &["convert", "-f", "raw", "-O", "qcow2", &raw, &qcow2]);
+    let sum = tool("md5sum", &[&raw]).stdout;
+    fs::remove_file(&raw).expect("removed");
+    let nginx = Nginx::start(&scene, "");
+    Some((scene, nginx, kernel, sum.split_whitespace().next().expect("a sum").to_owned()))
+}
+
+#[test]
+fn qemu_boots_a_pack_over_a_qcow2_file_on_a_web_server() {
+    let Some((scene, nginx, kernel, _)) = guest_on_a_server() else { return };
+    let (url, plain, profile) = (nginx.url("disk.qcow2"), scene.arg("plain.hspk"), scene.arg("boot.hsp"));
+    let (cache, hot) = (scene.arg("cache"), scene.arg("www/hot.hspk"));
+    run_remote(&scene, &["pack", &url, "-o", &plain]).ok();
+    let booted = |pack: &str, more: &[&str]| {
+        let fixed =
+            ["--kernel", &kernel, "--bus", "nvme", "--ready", "^up$", "--json", "--disk-cache", &cache];
+        boot(&scene, pack, &[&QEMU[..], &fixed, more].concat()).ok().json()
+    };
+    let recorded = booted(&plain, &["--base", &url, "--record", &profile]);
+    assert!(recorded["ready_s"].as_f64().is_some_and(|ready| ready > 0.0), "{recorded}");
+    run_remote(&scene, &["pack", &url, "-o", &hot, "-p", &profile]).ok();
+
+    // All that the start needs is in the pack, which lies beside the disk.
+    let prefetched = booted(&nginx.url("hot.hspk"), &["--insecure"]);
+    assert!(prefetched["prefetch_bytes"].as_u64() > Some(1 << 20), "{prefetched}");
+    assert_eq!(prefetched["end_reason"], "complete");
+    assert!(prefetched["store_requests"].as_u64() < recorded["demand_requests"].as_u64(), "{prefetched}");
+    let of_disk = |(.., asked): &(u16, u64, String)| asked.contains("disk.qcow2");
+    assert!(nginx.answered().iter().any(of_disk), "the disk is beside it");
+}
+
+#[test]
+fn qemu_reads_all_of_a_packs_disk_over_vhost_user_blk() {
+    let Some((scene, nginx, _, sum)) = guest_on_a_server() else { return };
+    let (url, plain) = (nginx.url("disk.qcow2"), scene.arg("plain.hspk"));
+    run_remote(&scene, &["pack", &url, "-o", &plain]).ok();
+    vhost::install_first_init(&scene, vhost::FIRST_INIT);
+    let serving = vhost::serve(&scene, &["--base", &url, &plain]);
+    let mut guest = vhost::machine(&scene);
+    let said = guest.wait_for("nothing is written");
+    assert!(said.contains(&sum), "{said}");
+    drop(guest);
+    nbd::end(serving);
+}

@@ -1,0 +1,164 @@
+use super::*;
+use crate::cold::LeafRef;
+use crate::cold_tables::ColdTables;
+use crate::geometry::ColdGeometry;
+use crate::leaf::ColdLeaf;
+use crate::superblock::{BaseRef, Features, Superblock};
+
+const WINDOW: u32 = 8192;
+
+fn runs() -> PackRuns {
+    let mut runs = PackRuns::new(10 * u64::from(WINDOW) - BLOCK_BYTES, WINDOW);
+    for window in [0, 1, 4, 5, 6, 9] {
+        runs.push(window, 1);
+    }
+    runs
+}
+
+fn header() -> PackHeader {
+    let (runs, name) = (runs(), "disk.qcow2".to_owned());
+    let (_, runs_digest) = runs.encode();
+    let samples = vec![Sample { range: ByteRange::new(4, 96), digest: plain(b"sample") }];
+    PackHeader {
+        kind: BaseKind::Qcow2,
+        trust: PackTrust::Whole,
+        name,
+        file_bytes: 100,
+        modified_ns: 7,
+        samples,
+        disk_bytes: runs.disk_bytes,
+        window_bytes: WINDOW,
+        head_bytes: 5000,
+        chunk_bytes: runs.chunk_bytes(),
+        tail_bytes: 6000,
+        run_count: to_u32(runs.len() as u64),
+        runs_digest,
+    }
+}
+
+fn decode(bytes: &[u8]) -> Result<PackHeader, FormatError> {
+    PackHeader::decode(Unverified::new(bytes))
+}
+
+// R40
+#[test]
+fn headers_come_back_and_no_byte_of_one_may_change() {
+    let header = header();
+    let bytes = header.encode();
+    assert_eq!(decode(&bytes), Ok(header.clone()));
+    for at in 0..bytes.len() {
+        let mut changed = bytes;
+        changed[at] ^= 1;
+        assert!(decode(&changed).is_err(), "byte {at}");
+    }
+    assert_eq!(header.image_bytes(), 5000 + 5 * 8192 + 4096 + 6000);
+    assert_eq!(header.pack_bytes(), 4096 + 5000 + 6000 + 3 * 16);
+    assert!(header.check_file(header.pack_bytes()).is_ok() && header.check_file(1).is_err());
+}
+
+// R41, R42, R43, R44
+/// With right checksums: what only the rules refuse.
+#[test]
+fn hostile_headers_are_refused() {
+    type Change = fn(&mut HeaderWire);
+    let changes: [(&str, Change); 15] = [
+        ("kind", |wire| wire.disk_kind = 3.into()),
+        ("trust", |wire| wire.trust = 0.into()),
+        ("name bytes", |wire| wire.name_bytes = 300.into()),
+        ("name", |wire| wire.name[0] = b'/'),
+        ("name", |wire| wire.name[1] = 0),
+        ("name", |wire| wire.name[0] = 0xff),
+        ("reserved", |wire| wire.name[200] = 1),
+        ("samples", |wire| wire.sample_count = 65.into()),
+        ("sample", |wire| wire.samples[0].offset = u64::MAX.into()),
+        ("disk bytes", |wire| wire.disk_bytes = (MAX_DISK_BYTES + BLOCK_BYTES).into()),
+        ("window", |wire| wire.window_bytes = 4097.into()),
+        ("head bytes", |wire| wire.head_bytes = 10.into()),
+        ("tail bytes", |wire| wire.tail_bytes = u64::MAX.into()),
+        ("cold chunk bytes", |wire| wire.chunk_bytes = MAX_IMAGE_BYTES.into()),
+        ("runs", |wire| wire.run_count = u32::MAX.into()),
+    ];
+    for (word, change) in changes {
+        let mut wire = HeaderWire::read_from_bytes(&header().encode()).expect("a header");
+        change(&mut wire);
+        wire.checksum = plain(&wire.as_bytes()[..CHECKSUM_AT]).0;
+        let refused = decode(wire.as_bytes()).expect_err(word).to_string();
+        assert!(refused.contains(word), "{word}: {refused}");
+    }
+}
+
+#[test]
+fn runs_come_back_and_say_where_windows_lie() {
+    let (runs, header) = (runs(), header());
+    let (bytes, _) = runs.encode();
+    assert_eq!(PackRuns::decode(&header, Unverified::new(&bytes)).as_ref(), Ok(&runs));
+    assert!(PackRuns::decode(&header, Unverified::new(&bytes[1..])).is_err());
+    let on_disk = |offset, len| runs.on_disk(ByteRange::new(offset, len));
+    assert_eq!(on_disk(0, 100), [ByteRange::new(0, 100)]);
+    let window = u64::from(WINDOW);
+    let parts = [(window + 1, window - 1), (4 * window, 3 * window), (9 * window, 5)];
+    assert_eq!(on_disk(window + 1, 4 * window + 4), parts.map(|(at, len)| ByteRange::new(at, len)));
+    assert_eq!(on_disk(5 * window, window / 2), [ByteRange::new(9 * window, window / 2)]);
+}
+
+// R45
+#[test]
+fn hostile_runs_are_refused() {
+    for changed in [vec![(4, 2), (0, 2)], vec![(0, 0)], vec![(0, 11)], vec![(u64::MAX, 1)], vec![(0, 1)]] {
+        let wire = |(first, count): (u64, u64)| RunWire { first: first.into(), count: count.into() };
+        let table: Vec<RunWire> = changed.iter().copied().map(wire).collect();
+        let bytes = table.as_bytes();
+        let header = PackHeader {
+            run_count: to_u32(table.len() as u64),
+            runs_digest: PackRuns::digest_of(bytes),
+            ..header()
+        };
+        assert!(PackRuns::decode(&header, Unverified::new(bytes)).is_err(), "{changed:?}");
+    }
+}
+
+/// A disk of one window, whose leaf has this digest, in an image with these features.
+fn decode_leaf(digest: Digest, features: Features) -> Result<ColdLeaf, FormatError> {
+    let geometry = ColdGeometry { disk_bytes: 8192, window_blocks: 2, windows_per_leaf: 4 };
+    let range = ByteRange::new(0, 8192);
+    let window = WindowRef::Chunk(ChunkRef { range, raw_bytes: 8192, codec: Codec::Store, digest });
+    let mut tables = ColdTables::new(geometry).expect("a geometry");
+    tables.push(window);
+    let tables = tables.finish(8192, 1).expect("tables");
+    let superblock = Superblock {
+        features,
+        disk_bytes: geometry.disk_bytes,
+        image_bytes: 8192 + 8192 + tables.bytes.len() as u64,
+        disk_digest: Digest::default(),
+        cold: tables.placed_at(4096),
+        hot: Vec::new(),
+        base: None,
+        signature: None,
+    };
+    let leaf = ColdLeaf::new(&[window]).encode();
+    ColdLeaf::decode(Unverified::new(&leaf), 0, &LeafRef::of_encoded(8192, &leaf), &superblock)
+}
+
+// R39
+#[test]
+fn chunks_have_no_digest_where_the_image_says_so_and_nowhere_else() {
+    let (none, some) = (Digest::default(), plain(b"window"));
+    let (read, unread) = (Features::default(), Features::default().of_unread());
+    let leaf = decode_leaf(none, unread).expect("it says so");
+    let WindowRef::Chunk(chunk) = leaf.window(0) else { panic!("it is stored") };
+    assert!(!chunk.has_digest() && Unverified::new([7; 8192]).verify(&chunk.expected()).is_ok());
+    assert!(Unverified::new([7; 8191]).verify(&chunk.expected()).is_err());
+    let refused = |digest, features, expected| {
+        let refused = decode_leaf(digest, features);
+        assert!(
+            matches!(refused, Err(FormatError::ChunkDigest { expected: found, .. }) if found == expected)
+        );
+    };
+    refused(none, read, true);
+    refused(some, unread, false);
+    assert!(decode_leaf(some, read).is_ok());
+
+    let base = Some(BaseRef { disk_digest: some, disk_bytes: 4096 });
+    let features = Features::of_base(base.as_ref()).of_unread();
+    assert_eq!(features.incompat, 3);
+}
