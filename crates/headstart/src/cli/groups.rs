@@ -12,7 +12,15 @@ const GROUPS: &[(&str, &[&str])] = &[
     (
         "Make images",
         &[
-            "build", "profile", "optimize", "commit", "import", "export", "iso", "convert", "inspect",
+            "build",
+            "profile",
+            "optimize",
+            "commit",
+            "import",
+            "export",
+            "iso, install",
+            "convert",
+            "inspect",
             "verify",
         ],
     ),
@@ -29,6 +37,7 @@ const GROUPS: &[(&str, &[&str])] = &[
 
 /// Two commands in one line, so that the list fits on a screen.
 const PAIRS: &[(&str, &str)] = &[
+    ("iso, install", "Make a bootable medium; install a system on a disk, with an image as its root"),
     ("attach, fill", "Show an image's disk as a raw file that fills itself; complete it"),
     ("keygen, sign", "Create a key pair; sign an image, or publish it to a channel"),
     ("status, top", "Show what is mounted and served, once or continuously"),

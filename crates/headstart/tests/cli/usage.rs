@@ -6,12 +6,13 @@ use std::process::Stdio;
 use crate::mounts::umount;
 use crate::scene::{Ran, Running, Scene, headstart, machine_has, run};
 
-pub(crate) const COMMANDS: [&[&str]; 48] = [
+pub(crate) const COMMANDS: [&[&str]; 49] = [
     &["build"],
     &["commit"],
     &["convert"],
     &["bundle"],
     &["import"],
+    &["install"],
     &["export"],
     &["profile"],
     &["resume"],
