@@ -21,6 +21,7 @@ mod http;
 pub(crate) mod image;
 mod insecure;
 mod inspect;
+mod install;
 mod iso;
 mod keep;
 mod lab;
@@ -61,6 +62,7 @@ pub(crate) use self::emulation::MediumParser;
 pub(crate) use self::export::{DiskFormat, Export};
 pub(crate) use self::fill::{Attach, Detach, Hydrate};
 pub(crate) use self::inspect::{Inspect, Verify};
+pub(crate) use self::install::Install;
 pub(crate) use self::iso::Iso;
 pub(crate) use self::lab::{Lab, LabDisk};
 pub(crate) use self::mount::Mount;
@@ -129,6 +131,13 @@ pub(crate) enum Command {
     /// root (headstart-live --help). The medium starts on BIOS and UEFI, as far as their boot loaders are
     /// installed here. docs/LIVE.md has the words of the kernel's command line, and recipes.
     Iso(Iso),
+    /// Install a system on a disk, with an image as its root, or update it.
+    ///
+    /// The disk starts on BIOS and UEFI, as far as their boot loaders are installed here. It has room for two
+    /// systems: an update goes beside the running one, is tried once, and is kept when it has come up. What
+    /// the system writes is kept in a file beside the image. Without --root and --update this shows what is on
+    /// the disk. docs/INSTALL.md has the whole story.
+    Install(Install),
     /// Mount an image as DIR/disk.img, and its file system with --fs.
     Mount(Mount),
     /// Serve images over NBD or vhost-user (as disks) or HTTP (as files).

@@ -66,6 +66,16 @@ const EXAMPLES: &[(&str, &[&str])] = &[
         ],
     ),
     (
+        "install",
+        &[
+            "headstart install /dev/sdX --root /srv/root",
+            "headstart install disk.raw --size 8G --root fast.hsi        # a file, for a virtual machine",
+            "headstart install /dev/sdX                                  # what is on it",
+            "headstart install /dev/sdX --update newer.hsi --without-writes",
+            "headstart install /dev/sdX --update https://example.org/stable#key=KEY --without-writes",
+        ],
+    ),
+    (
         "mount",
         &[
             "headstart mount fast.hsi /mnt/disk                  # the disk is /mnt/disk/disk.img",

@@ -113,6 +113,7 @@ fn run(cli: &Cli, arguments: &[OsString]) -> anyhow::Result<ExitCode> {
         Command::Run(args) => return commands::run::run(args, quiet).map(exit_code),
         Command::Profile(args) => return commands::profile::run(args, quiet).map(exit_code),
         Command::Iso(args) => commands::iso::run(args, cli.quiet)?,
+        Command::Install(args) => commands::install::run(args, cli.quiet)?,
         Command::Doctor(args) => {
             return hs_doctor::run(args.json, quiet).map(|works| exit_code(i32::from(!works)));
         }

@@ -9,7 +9,7 @@ use anyhow::Context;
 use crate::tools::{GRUB, MCOPY, MKFS_FAT, MMD};
 
 /// GRUB's folder on a medium; signed ones look for their configuration there.
-const FOLDER: &str = "boot/grub";
+pub(crate) const FOLDER: &str = "boot/grub";
 /// What GRUB can do before it reads a file, on every firmware.
 const MODULES: [&str; 12] = [
     "iso9660",
@@ -25,6 +25,8 @@ const MODULES: [&str; 12] = [
     "echo",
     "test",
 ];
+/// What it needs besides on an installed disk.
+const DISK_MODULES: [&str; 3] = ["ext2", "loadenv", "search_fs_uuid"];
 /// What it needs besides for BIOS, and for UEFI.
 const BIOS_MODULES: [&str; 1] = ["biosdisk"];
 const UEFI_MODULES: [&str; 2] = ["fat", "efi_gop"];
@@ -52,11 +54,7 @@ pub(crate) struct Menu<'a> {
 pub(crate) fn configuration(menu: &Menu<'_>) -> String {
     // A quote would end the title.
     let title = menu.title.replace(['\'', '\n'], " ");
-    let mut text = format!(
-        "set default=0\nset timeout={}\n\
-         if serial --unit=0 --speed=115200; then\n  terminal_input console serial\n  terminal_output console serial\nfi\n",
-        menu.timeout_s
-    );
+    let mut text = opening(menu.timeout_s);
     let entries = [
         (title.clone(), ""),
         (format!("{title}, without prefetch"), " headstart.prefetch=off"),
@@ -70,6 +68,14 @@ pub(crate) fn configuration(menu: &Menu<'_>) -> String {
         );
     }
     text
+}
+
+/// How a configuration begins: the first entry after so many seconds, also on a serial port.
+pub(crate) fn opening(timeout_s: u32) -> String {
+    format!(
+        "set default=0\nset timeout={timeout_s}\n\
+         if serial --unit=0 --speed=115200; then\n  terminal_input console serial\n  terminal_output console serial\nfi\n"
+    )
 }
 
 /// What a medium can be started by.
@@ -109,40 +115,98 @@ pub(crate) fn install(tree: &Path, scratch: &Path, menu: &Menu<'_>) -> anyhow::R
         loaders.bios = Some("boot/grub/bios.img");
         loaders.hybrid = Some(Path::new(BIOS).join("boot_hybrid.img")).filter(|file| file.is_file());
     }
+    if let Some(files) = uefi(tree, scratch, menu.title, BY_FILE, &UEFI_MODULES)? {
+        loaders.uefi = Some(fat(scratch, &files)?);
+        loaders.is_signed = has_signed();
+    }
+    Ok(loaders)
+}
+
+/// The files for UEFI's folder, if this machine has some.
+fn uefi(
+    tree: &Path,
+    scratch: &Path,
+    title: &str,
+    early: &str,
+    modules: &[&str],
+) -> anyhow::Result<Option<Vec<(&'static str, PathBuf)>>> {
     if has_signed() {
         let signed = [("BOOTX64.EFI", SHIM), ("grubx64.efi", SIGNED_GRUB), ("mmx64.efi", MOK_MANAGER)];
         let present = signed.into_iter().filter(|(_, file)| Path::new(file).is_file());
-        let files: Vec<(&str, PathBuf)> = present.map(|(name, file)| (name, file.into())).collect();
-        loaders.uefi = Some(fat(scratch, &files)?);
-        loaders.is_signed = true;
         // By this file signed GRUBs of Debian know their medium.
         std::fs::create_dir_all(tree.join(".disk")).context("make .disk")?;
-        std::fs::write(tree.join(".disk/info"), format!("{}\n", menu.title)).context("write .disk/info")?;
-    } else if Path::new(UEFI).is_dir() {
-        let grub = scratch.join("BOOTX64.EFI");
-        image(UEFI, "x86_64-efi", &UEFI_MODULES, scratch, &grub)?;
-        loaders.uefi = Some(fat(scratch, &[("BOOTX64.EFI", grub)])?);
+        std::fs::write(tree.join(".disk/info"), format!("{title}\n")).context("write .disk/info")?;
+        return Ok(Some(present.map(|(name, file)| (name, file.into())).collect()));
     }
-    Ok(loaders)
+    if !Path::new(UEFI).is_dir() {
+        return Ok(None);
+    }
+    let grub = scratch.join("BOOTX64.EFI");
+    image(UEFI, "x86_64-efi", early, modules, scratch, &grub)?;
+    Ok(Some(vec![("BOOTX64.EFI", grub)]))
+}
+
+/// What a BIOS starts a disk by.
+#[derive(Clone, Debug)]
+pub(crate) struct BiosLoader {
+    /// The program of the first sector.
+    pub(crate) sector: Vec<u8>,
+    /// What that loads.
+    pub(crate) core: Vec<u8>,
+}
+
+/// What an installed disk can be started by.
+#[derive(Debug)]
+pub(crate) struct ForDisk {
+    /// For BIOS, to be placed.
+    pub(crate) bios: Option<BiosLoader>,
+    /// The file system for the EFI partition.
+    pub(crate) uefi: Option<PathBuf>,
+    /// Whether UEFI starts it also where Secure Boot is on.
+    pub(crate) is_signed: bool,
+}
+
+/// Makes the loaders of a disk. The file system with this UUID, which is mounted at `boot`, has the
+/// configuration.
+pub(crate) fn for_disk(boot: &Path, scratch: &Path, boot_uuid: &str) -> anyhow::Result<ForDisk> {
+    let early = format!("search --fs-uuid --set=root {boot_uuid}\nset prefix=($root)/{FOLDER}\n");
+    let modules = |more: &[&'static str]| [&DISK_MODULES[..], more].concat();
+    let mut bios = None;
+    if has_bios() {
+        let core = scratch.join("core.img");
+        image(BIOS, "i386-pc", &early, &modules(&BIOS_MODULES), scratch, &core)?;
+        let sector = std::fs::read(Path::new(BIOS).join("boot.img")).context("read GRUB's boot.img")?;
+        bios = Some(BiosLoader { sector, core: std::fs::read(core).context("read GRUB's core")? });
+    }
+    let files = uefi(boot, scratch, "headstart", &early, &modules(&UEFI_MODULES))?;
+    let uefi = files.map(|files| fat(scratch, &files)).transpose()?;
+    Ok(ForDisk { bios, is_signed: uefi.is_some() && has_signed(), uefi })
 }
 
 /// GRUB for BIOS: the code that reads itself from a disc, and its core.
 fn bios(folder: &Path) -> anyhow::Result<()> {
     let core = folder.join("bios.img");
-    image(BIOS, "i386-pc", &BIOS_MODULES, folder, &core)?;
+    image(BIOS, "i386-pc", BY_FILE, &BIOS_MODULES, folder, &core)?;
     let mut loader = std::fs::read(Path::new(BIOS).join("cdboot.img")).context("read GRUB's cdboot.img")?;
     loader.extend(std::fs::read(&core).context("read GRUB's core")?);
     std::fs::write(&core, loader).context("write GRUB")
 }
 
-/// A core of GRUB that finds its folder on the medium it comes from, or else by a file.
-fn image(from: &str, format: &str, modules: &[&str], scratch: &Path, output: &Path) -> anyhow::Result<()> {
+/// A core finds its folder on the medium it comes from, or else by a file.
+const BY_FILE: &str = "if [ ! -e $prefix/grub.cfg ]; then\n  search --file --set=root /boot/grub/grub.cfg\n  \
+                       set prefix=($root)/boot/grub\nfi\n";
+
+/// A core of GRUB whose first configuration is `first`.
+fn image(
+    from: &str,
+    format: &str,
+    first: &str,
+    modules: &[&str],
+    scratch: &Path,
+    output: &Path,
+) -> anyhow::Result<()> {
     let early = scratch.join("early.cfg");
-    std::fs::write(
-        &early,
-        "if [ ! -e $prefix/grub.cfg ]; then\n  search --file --set=root /boot/grub/grub.cfg\n  set prefix=($root)/boot/grub\nfi\n",
-    )
-    .context("write GRUB's first configuration")?;
+    std::fs::write(&early, first).context("write GRUB's first configuration")?;
     let mut arguments: Vec<std::ffi::OsString> =
         ["-O", format, "-d", from, "-p", "/boot/grub", "-c"].map(Into::into).to_vec();
     arguments.push(early.clone().into());

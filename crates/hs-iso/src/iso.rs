@@ -3,21 +3,15 @@
 use std::path::{Path, PathBuf};
 
 use anyhow::{Context, bail};
-use hs_build::BuildOptions;
-use hs_build::source::{Source, SourceOptions};
 use hs_live::words::IMAGE_PATH;
-use hs_output::installed::with_pages;
 use hs_output::show::Bar;
-use hs_start::image::ImageSource;
 use hs_start::open::open_image;
-use hs_start::progress;
 use serde::Serialize;
 
 use crate::boot_loader::{self, Loaders, Menu};
 use crate::disc::{Disc, DiscPlace};
-use crate::initrd::InitrdKind;
-use crate::system::{System, SystemPlace, kernel_path};
-use crate::{initrd, medium, tools};
+use crate::parts::{INITRD, KERNEL, SystemSpec};
+use crate::{medium, tools};
 
 /// What ISO 9660 has room for.
 const MOST_LABEL_CHARACTERS: usize = 32;
@@ -25,20 +19,14 @@ const MOST_LABEL_CHARACTERS: usize = 32;
 /// A medium to be made.
 #[derive(Clone, Debug)]
 pub struct IsoSpec {
-    /// A directory with a root file system, or an image.
-    pub source: ImageSource,
+    /// The system.
+    pub system: SystemSpec,
     /// The medium.
     pub output: PathBuf,
     /// Its label, by which the initramfs finds it.
     pub label: String,
     /// Further words for the kernel.
     pub append: Vec<String>,
-    /// Kernel and initramfs, when they are not those of the system.
-    pub kernel: Option<(PathBuf, PathBuf)>,
-    /// The program headstart-live, when it is not the installed one.
-    pub live: Option<PathBuf>,
-    /// Which initramfs is made.
-    pub initrd_kind: InitrdKind,
     /// How long the boot menu waits, in seconds.
     pub timeout_s: u32,
     /// The disc that it is written to.
@@ -83,7 +71,7 @@ pub struct Made {
 /// # Errors
 /// When a tool or a part of the system is missing, or one fails; the output is whole or not there.
 pub fn make(spec: &IsoSpec, quiet: bool) -> anyhow::Result<Made> {
-    tools::check(directory(&spec.source).is_some())?;
+    tools::check(spec.system.directory().is_some())?;
     check_label(&spec.label)?;
     let folder =
         spec.output.parent().filter(|parent| !parent.as_os_str().is_empty()).unwrap_or(Path::new("."));
@@ -95,8 +83,9 @@ pub fn make(spec: &IsoSpec, quiet: bool) -> anyhow::Result<Made> {
         std::fs::create_dir_all(folder).with_context(|| format!("make {}", folder.display()))?;
     }
     let bar = Bar::new(quiet);
-    let kernel_version = kernel(spec, &tree, work.path(), &bar)?;
-    place_image(spec, &image, &bar)?;
+    let kernel_version = spec.system.place_kernel(&tree.join("boot"), work.path(), &bar)?;
+    // Nothing is written to it.
+    spec.system.place_image(&image, 0, &bar)?;
     let opened = open_image(&image)?;
     let digest = opened.image_digest().to_string();
     let command_line = command_line(spec, &digest);
@@ -116,8 +105,8 @@ pub fn make(spec: &IsoSpec, quiet: bool) -> anyhow::Result<Made> {
         iso: spec.output.display().to_string(),
         iso_bytes: bytes(&draft)?,
         image_bytes: bytes(&image)?,
-        kernel_bytes: bytes(&tree.join("boot/vmlinuz"))?,
-        initrd_bytes: bytes(&tree.join("boot/initrd.img"))?,
+        kernel_bytes: bytes(&tree.join("boot").join(KERNEL))?,
+        initrd_bytes: bytes(&tree.join("boot").join(INITRD))?,
         kernel_version,
         image_digest: digest,
         label: spec.label.clone(),
@@ -174,76 +163,21 @@ fn check_label(label: &str) -> anyhow::Result<()> {
     Ok(())
 }
 
-/// Puts kernel and initramfs into the tree. Gives the version of a kernel that is the system's.
-fn kernel(spec: &IsoSpec, tree: &Path, work: &Path, bar: &Bar) -> anyhow::Result<Option<String>> {
-    let copy = |from: &Path, name: &str| {
-        std::fs::copy(from, tree.join("boot").join(name)).with_context(|| format!("copy {}", from.display()))
-    };
-    if let Some((kernel, initrd)) = &spec.kernel {
-        copy(kernel, "vmlinuz")?;
-        copy(initrd, "initrd.img")?;
-        return Ok(None);
-    }
-    let live = spec.live.clone().map_or_else(initrd::live_program, Ok)?;
-    bar.spin("making the initramfs");
-    let place = match directory(&spec.source) {
-        Some(path) => {
-            SystemPlace::Directory(path.canonicalize().with_context(|| format!("open {}", path.display()))?)
-        }
-        None => SystemPlace::Image(Box::new(spec.source.clone())),
-    };
-    let mut needed = vec![work.to_owned(), live.clone()];
-    needed.extend(hs_start::remote::places_here(&spec.source));
-    let system = System::open(&place, &needed)?;
-    let version = system.kernel_version()?;
-    initrd::make(&system, &version, &live, &spec.initrd_kind, &tree.join("boot/initrd.img"))?;
-    system.copy_out(&kernel_path(&version), &tree.join("boot/vmlinuz"))?;
-    Ok(Some(version))
-}
-
-fn directory(source: &ImageSource) -> Option<&Path> {
-    source.file().filter(|path| path.is_dir())
-}
-
-/// Builds the image from a directory, or copies it.
-fn place_image(spec: &IsoSpec, image: &Path, bar: &Bar) -> anyhow::Result<()> {
-    if let Some(root) = directory(&spec.source) {
-        let options = SourceOptions {
-            // Nothing is written to it.
-            free_bytes: 0,
-            output: Some(image.to_owned()),
-            ..SourceOptions::default()
-        };
-        let source = Source::open(root, &options, &|step| progress::of_source(bar, step))?;
-        hs_build::build(&source, image, &BuildOptions::default(), &|step| progress::of_image(bar, step))?;
-        return Ok(());
-    }
-    let file = spec.source.file().with_context(|| {
-        with_pages(
-            "an image at an address: download it first, or boot from the address itself (docs/NETBOOT.md)",
-        )
-    })?;
-    // Opening it tells a file that is none.
-    if open_image(&spec.source)?.superblock().base.is_some() {
-        bail!("{}: some of its blocks lie on another disk, which the medium would not have", file.display());
-    }
-    bar.spin("copying the image");
-    std::fs::copy(file, image).map(drop).with_context(|| format!("copy {}", file.display()))
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
 
     fn spec(label: &str) -> IsoSpec {
         IsoSpec {
-            source: Path::new("/srv/root").into(),
+            system: SystemSpec {
+                source: Path::new("/srv/root").into(),
+                kernel: None,
+                live: None,
+                initrd_kind: crate::InitrdKind::default(),
+            },
             output: "x.iso".into(),
             label: label.to_owned(),
             append: vec!["quiet".to_owned()],
-            kernel: None,
-            live: None,
-            initrd_kind: InitrdKind::default(),
             timeout_s: 1,
             disc: None,
         }

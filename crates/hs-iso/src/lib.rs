@@ -1,4 +1,4 @@
-//! Bootable media whose root is a headstart image.
+//! Bootable media, and installed disks ([`install`]), whose root is a headstart image.
 //!
 //! ```text
 //! directory or image ─► root (mounted, with an overlay) ─► kernel, initrd with `headstart-live`
@@ -14,12 +14,15 @@
 mod boot_loader;
 mod disc;
 mod initrd;
+pub mod install;
 mod iso;
 mod medium;
+mod parts;
 mod system;
 mod tools;
 
 pub use disc::{Disc, DiscPlace};
 pub use initrd::{Generator, InitrdKind};
 pub use iso::{IsoSpec, Made, make};
+pub use parts::SystemSpec;
 pub use tools::Lack;

@@ -1,8 +1,9 @@
 //! Foreign programs that make parts of a medium.
 
 use std::ffi::OsStr;
+use std::io::Write;
 use std::path::PathBuf;
-use std::process::{Command, Stdio};
+use std::process::{Command, Output, Stdio};
 
 use anyhow::{Context, bail};
 
@@ -25,8 +26,10 @@ pub(crate) const MCOPY: Tool = Tool { name: "mcopy", package: "mtools" };
 pub(crate) const MMD: Tool = Tool { name: "mmd", package: "mtools" };
 const BOOT_LOADER: Tool = Tool { name: "a boot loader", package: "grub-pc-bin grub-efi-amd64-bin" };
 
-/// What makes the disk of an image from a directory.
-const MKFS_EXT4: Tool = Tool { name: "mkfs.ext4", package: "e2fsprogs" };
+/// What divides a disk.
+pub(crate) const SFDISK: Tool = Tool { name: "sfdisk", package: "fdisk" };
+/// What makes the disk of an image from a directory, and a partition for images.
+pub(crate) const MKFS_EXT4: Tool = Tool { name: "mkfs.ext4", package: "e2fsprogs" };
 
 /// What this machine lacks to make a medium.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -67,11 +70,42 @@ pub(crate) fn check(is_from_directory: bool) -> anyhow::Result<()> {
     bail!("a medium needs {names}, not found here: apt install {packages}")
 }
 
+/// The same for a disk.
+pub(crate) fn check_disk() -> anyhow::Result<()> {
+    match Lack::of(&[SFDISK, MKFS_EXT4, MKFS_FAT, MCOPY, MMD, GRUB], boot_loader::is_there()) {
+        Some(Lack { names, packages }) => {
+            bail!("a disk needs {names}, not found here: apt install {packages}")
+        }
+        None => Ok(()),
+    }
+}
+
 impl Tool {
     /// A command of it, with its arguments.
     pub(crate) fn run<S: AsRef<OsStr>>(self, arguments: impl IntoIterator<Item = S>) -> anyhow::Result<()> {
         let program = self.find().unwrap_or_else(|| self.name.into());
         let output = Command::new(program).args(arguments).stdin(Stdio::null()).output();
+        self.judge(output)
+    }
+
+    /// The same for one that reads `input`.
+    pub(crate) fn run_with<S: AsRef<OsStr>>(
+        self,
+        arguments: impl IntoIterator<Item = S>,
+        input: &[u8],
+    ) -> anyhow::Result<()> {
+        let program = self.find().unwrap_or_else(|| self.name.into());
+        let mut command = Command::new(program);
+        command.args(arguments).stdin(Stdio::piped()).stdout(Stdio::piped()).stderr(Stdio::piped());
+        let output = command.spawn().and_then(|mut child| {
+            // A program that has ended already says why.
+            let _ = child.stdin.take().map(|mut stdin| stdin.write_all(input));
+            child.wait_with_output()
+        });
+        self.judge(output)
+    }
+
+    fn judge(self, output: std::io::Result<Output>) -> anyhow::Result<()> {
         let output = output.with_context(|| format!("start {}", self.name))?;
         if output.status.success() {
             return Ok(());

@@ -1,4 +1,5 @@
-//! Mounts the medium again when it was pulled out and put back. The server opens its image again then.
+//! Mounts the medium again when it was pulled out and put back. The server opens its image again then. Also
+//! notes that the system in a slot has come up.
 
 use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
@@ -10,6 +11,7 @@ use hs_service::careful;
 use rustix::fs::{major, minor};
 use rustix::mount::{UnmountFlags, unmount};
 
+use crate::came_up::CameUp;
 use crate::words::{RootPlace, Words};
 use crate::{root, server};
 
@@ -43,9 +45,11 @@ pub fn run<T>(command_line: &str, digest: &str) -> anyhow::Result<T> {
     let trust = format!("#{digest}");
     let base = Path::new("/");
     let medium = root::medium(base);
+    let mut came_up = CameUp::of(&words);
     loop {
         let device = device_of(&medium)?;
         while device.exists() {
+            came_up = came_up.filter(|one| !one.is_noted());
             std::thread::sleep(LOOK);
         }
         log::warn!("{name} is gone: put it back");

@@ -11,14 +11,19 @@
 //!                        overlay of fs and a tmpfs, or a persistent file system ─► the new root
 //! ```
 //!
+//! On a disk that `headstart install` has made, the server keeps writes in a file beside the image, and the new
+//! root is `fs` itself.
+//!
 //! A keeper beside the server mounts a medium again that was pulled out and put back; the server's store then
-//! opens its image again.
+//! opens its image again. It also notes that the system in a slot of an installed disk has come up.
 //!
 //! The server has a root and mounts of its own, which stay when the initramfs gives way to the real root: its
 //! program, libraries, devices and mounts.
 
 #![forbid(unsafe_code)]
 
+pub mod boot_state;
+pub mod came_up;
 pub mod device;
 pub mod keeper;
 pub mod overlay;

@@ -28,6 +28,9 @@ Words of the kernel's command line (docs/LIVE.md):
                              or #key=KEY behind it
   headstart.image=PATH       the image in the medium's file system [/headstart/root.hsi]
   headstart.overlay=PLACE    where writes are kept: memory, LABEL=NAME, UUID=…, /dev/… [memory]
+  headstart.keep=PATH        writes are kept in this file beside the image, and the root is its file system
+  headstart.slot=SLOT        the system is in this slot of an installed disk, a or b, which is noted on the
+  headstart.boot=PLACE       boot partition when the system has come up
   headstart.budget=SIZE      memory for the server [an eighth of free memory]
   headstart.prefetch=WHERE   warm, push, hold or off [warm]
   headstart.min-date=DATE    refuse signatures that are older

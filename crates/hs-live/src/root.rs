@@ -11,7 +11,7 @@ use rustix::mount::{UnmountFlags, unmount};
 
 use crate::device::{self, FoundDevice};
 use crate::words::{DeviceName, RecordPlace, RootPlace, Words};
-use crate::{keeper, overlay, private_root, server, udev_rules, verify};
+use crate::{came_up, keeper, overlay, private_root, server, udev_rules, verify};
 
 /// What came of it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -33,6 +33,9 @@ pub fn mount(base: &Path, new_root: &Path, command_line: &str) -> anyhow::Result
     }
     private_root::make(base)?;
     let (image, on_medium) = match &words.place {
+        RootPlace::Address(_) if words.keep.is_some() => {
+            bail!("headstart.keep is a file beside the image, and the image has an address")
+        }
         RootPlace::Address(address) => (address.clone(), None),
         RootPlace::Device { name, trust } => {
             let found = on_device(base, name, trust, &words);
@@ -63,13 +66,14 @@ pub fn mount(base: &Path, new_root: &Path, command_line: &str) -> anyhow::Result
     own.leave()?;
     let served = started?;
     let inside = |path: &str| base.join(path.trim_start_matches('/'));
-    overlay::mount(
-        &words.overlay,
-        &served.disk_digest,
-        &inside(private_root::FS),
-        &inside("overlay"),
-        new_root,
-    )?;
+    let fs = inside(private_root::FS);
+    match words.keep {
+        // It takes writes itself.
+        Some(_) => rustix::mount::mount_bind(&fs, new_root)
+            .with_context(|| format!("mount the root at {}", new_root.display()))?,
+        None => overlay::mount(&words.overlay, &served.disk_digest, &fs, &inside("overlay"), new_root)?,
+    }
+    came_up::ask(&words);
     Ok(Outcome::Mounted)
 }
 
@@ -87,7 +91,7 @@ pub(crate) fn on_device(
     let (found, digest) = device::wait_for(name, words.wait, settle, |candidates| {
         choose(base, candidates, name, trust, words)
     })?;
-    device::mount(&found, &medium(base), false)?;
+    device::mount(&found, &medium(base), words.keep.is_some())?;
     Ok((found, digest))
 }
 

@@ -126,7 +126,7 @@ pub fn run(arguments: &[OsString]) -> anyhow::Result<i32> {
         fs: Some(private_root::FS.into()),
         partition: None,
         ignore_journal: words.ignore_journal,
-        keep: None,
+        keep: words.keep.as_ref().map(|path| format!("{}{path}", private_root::MEDIUM).into()),
         foreground: flags.foreground,
         prefetch: Some(if recording.is_some() { PrefetchMode::Off } else { words.prefetch }),
         limits: limits(budget.prefetch),

@@ -9,6 +9,8 @@ use hs_start::start::PrefetchMode;
 use hs_trust::date::Date;
 use hs_units::ByteSize;
 
+use crate::boot_state::Slot;
+
 /// Where the image lies in the file system of its medium.
 pub const IMAGE_PATH: &str = "/headstart/root.hsi";
 
@@ -158,6 +160,12 @@ pub struct Words {
     pub read_timeout: Duration,
     /// Where writes go.
     pub overlay: Overlay,
+    /// The file for writes in the device's file system. The root is then the image's file system itself.
+    pub keep: Option<String>,
+    /// The slot of the system, on a disk with two.
+    pub slot: Option<Slot>,
+    /// The boot partition of that disk.
+    pub boot: Option<DeviceName>,
     /// Record what the start reads.
     pub record: Option<RecordPlace>,
     /// For so long.
@@ -213,6 +221,9 @@ impl Words {
             insecure: false,
             wait: USUAL_WAIT,
             overlay: Overlay::Memory,
+            keep: None,
+            slot: None,
+            boot: None,
             record: None,
             record_for: USUAL_RECORDING,
             record_read_ahead: false,
@@ -247,6 +258,15 @@ impl Words {
                 let name = DeviceName::parse(value);
                 let reason = "memory, LABEL=NAME, UUID=… or /dev/… is where writes go".to_owned();
                 self.overlay = Overlay::Device(name.ok_or_else(|| wrong(reason))?);
+            }
+            "keep" if value.starts_with('/') => self.keep = Some(value.to_owned()),
+            "keep" => return Err(wrong("a path in the medium's file system begins with /".to_owned())),
+            "slot" => {
+                self.slot = Some(Slot::parse(value).ok_or_else(|| wrong("a and b are slots".to_owned()))?);
+            }
+            "boot" => {
+                let reason = "LABEL=NAME, UUID=… or /dev/… is the boot partition".to_owned();
+                self.boot = Some(DeviceName::parse(value).ok_or_else(|| wrong(reason))?);
             }
             "record" => {
                 let reason = "LABEL=NAME, UUID=… or /dev/… is where a profile is written".to_owned();
@@ -316,13 +336,16 @@ mod tests {
         let words = Words::parse(
             "root=headstart:LABEL=A headstart.budget=64M headstart.min-date=2026-11-22 headstart.wait=5 \
              headstart.read-timeout=7 \
-             headstart.overlay=LABEL=KEEP headstart.prefetch=off headstart.image=/x.hsi headstart.insecure \
+             headstart.overlay=LABEL=KEEP headstart.keep=/w.hsk headstart.slot=b headstart.boot=UUID=AB-C \
+             headstart.prefetch=off headstart.image=/x.hsi headstart.insecure \
              headstart.verify headstart.ignore-journal headstart.record=LABEL=KEEP headstart.record-for=9 headstart.colour=red head.start=1",
         )
         .expect("words");
         assert_eq!(words.budget, Some(ByteSize(64 << 20)));
         assert!(words.min_date.is_some() && words.insecure && words.verify && words.ignore_journal);
         assert_eq!((words.wait, words.prefetch), (Duration::from_secs(5), PrefetchMode::Off));
+        assert_eq!((words.keep.as_deref(), words.slot), (Some("/w.hsk"), Some(Slot::B)));
+        assert_eq!(words.boot, Some(DeviceName::Uuid("AB-C".to_owned())));
         assert_eq!(words.read_timeout, Duration::from_secs(7));
         assert_eq!(words.record, Some(RecordPlace::Device(DeviceName::Label("KEEP".to_owned()))));
         assert_eq!(words.record_for, Duration::from_secs(9));
@@ -367,6 +390,9 @@ mod tests {
             ("root=headstart:LABEL=A headstart.wait=99999999999", "whole number of seconds"),
             ("root=headstart:LABEL=A headstart.read-timeout=0", "whole number of seconds"),
             ("root=headstart:LABEL=A headstart.overlay=disk", "where writes go"),
+            ("root=headstart:LABEL=A headstart.keep=x", "begins with /"),
+            ("root=headstart:LABEL=A headstart.slot=c", "are slots"),
+            ("root=headstart:LABEL=A headstart.boot=x", "the boot partition"),
             ("root=headstart:LABEL=A headstart.record=x", "a profile is written"),
             ("root=headstart:LABEL=A headstart.image=x", "begins with /"),
             ("root=headstart:LABEL=A headstart.prefetch=fast", "warm, push"),

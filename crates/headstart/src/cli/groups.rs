@@ -18,7 +18,7 @@ const GROUPS: &[(&str, &[&str])] = &[
             "commit",
             "import",
             "export",
-            "iso",
+            "iso, install",
             "convert",
             "inspect",
             "verify",
@@ -38,6 +38,7 @@ const GROUPS: &[(&str, &[&str])] = &[
 /// Two commands in one line, so that the list fits on a screen.
 const PAIRS: &[(&str, &str)] = &[
     ("optimize, pack", "Add a hot region to an image; make one of a disk that stays as it is"),
+    ("iso, install", "Make a bootable medium; install a system on a disk, with an image as its root"),
     ("attach, fill", "Show an image's disk as a raw file that fills itself; complete it"),
     ("keygen, sign", "Create a key pair; sign an image, or publish it to a channel"),
     ("status, top", "Show what is mounted and served, once or continuously"),

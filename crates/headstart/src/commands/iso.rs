@@ -1,6 +1,6 @@
 //! `headstart iso`
 
-use hs_iso::{Disc, InitrdKind, IsoSpec};
+use hs_iso::{Disc, InitrdKind, IsoSpec, SystemSpec};
 use hs_output::show;
 use hs_units::ByteSize;
 
@@ -10,13 +10,15 @@ use crate::cli::Iso;
 pub(crate) fn run(args: &Iso, quiet: bool) -> anyhow::Result<()> {
     hs_linux::rootenv::enter_private_mounts()?;
     let spec = IsoSpec {
-        source: args.source.value(),
+        system: SystemSpec {
+            source: args.source.value(),
+            kernel: args.kernel.clone().zip(args.initrd.clone()),
+            live: args.live.clone(),
+            initrd_kind: InitrdKind { generator: args.initramfs.map(Into::into), has_network: args.network },
+        },
         output: args.output.clone(),
         label: args.label.clone(),
         append: args.append.clone(),
-        kernel: args.kernel.clone().zip(args.initrd.clone()),
-        live: args.live.clone(),
-        initrd_kind: InitrdKind { generator: args.initramfs.map(Into::into), has_network: args.network },
         timeout_s: args.timeout,
         disc: args.disc.map(|size| Disc { bytes: size.0, drive: args.drive }),
     };

@@ -14,6 +14,7 @@ pub(crate) mod export;
 pub(crate) mod hydrate;
 pub(crate) mod import;
 pub(crate) mod inspect;
+pub(crate) mod install;
 pub(crate) mod iso;
 pub(crate) mod lab;
 pub(crate) mod mount;

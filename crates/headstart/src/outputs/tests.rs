@@ -33,6 +33,8 @@ const NOT_WRITTEN: &[(&str, &[&str])] = &[
     ("fill", &["file", "image"]),
     ("import", &["file"]),
     ("inspect", &["layers"]),
+    // It is refused when it holds anything (hs-iso, install/target.rs).
+    ("install", &["disk", "live"]),
     ("iso", &["live"]),
     ("lab calibrate", &["path"]),
     ("lab disk", &["file", "dir"]),

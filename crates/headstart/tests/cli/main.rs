@@ -33,6 +33,7 @@ mod guest_read_ahead;
 mod hostile_ext4;
 mod images;
 mod install;
+mod installed;
 mod iso_record;
 mod jails;
 mod keeps;

@@ -12,6 +12,7 @@ pub(crate) const COMMANDS: [&[&str]; 49] = [
     &["convert"],
     &["bundle"],
     &["import"],
+    &["install"],
     &["export"],
     &["profile"],
     &["resume"],

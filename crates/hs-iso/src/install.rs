@@ -1,0 +1,226 @@
+//! A disk with a system that starts from an image and keeps what is written.
+//!
+//! ```text
+//! GPT ┬ BIOS boot: GRUB's core
+//!     ├ EFI system: EFI/BOOT
+//!     ├ boot (ext4): boot/grub/{grub.cfg,grubenv}, slots/{a,b}/{vmlinuz,initrd.img,boot.cfg}
+//!     └ data (ext4): slots/{a,b}/root.hsi, writes/DISK.hsk
+//! ```
+//!
+//! GRUB does not replay the journal of an ext4. What it reads has a partition of its own, which is unmounted,
+//! so that everything lies in its place, before the boot loader's block names a new slot.
+
+mod disk;
+mod grub;
+mod slots;
+mod target;
+
+use std::path::{Path, PathBuf};
+
+use anyhow::{Context, bail};
+use hs_live::boot_state::{BootState, Slot};
+use hs_output::show::Bar;
+use hs_service::workdir::Workdir;
+use hs_start::channel;
+use hs_units::ByteSize;
+use serde::Serialize;
+
+use crate::parts::SystemSpec;
+use crate::{boot_loader, tools};
+use disk::Disk;
+use slots::{Filling, SlotReport};
+use target::Target;
+
+/// A disk to be made.
+#[derive(Clone, Debug)]
+pub struct InstallSpec {
+    /// The device, or the file.
+    pub disk: PathBuf,
+    /// The system.
+    pub system: SystemSpec,
+    /// How large a file is made.
+    pub size: Option<ByteSize>,
+    /// Room for files in a root that is built from a directory; a quarter of the data partition when `None`.
+    pub free: Option<ByteSize>,
+    /// Further words for the kernel.
+    pub append: Vec<String>,
+    /// How long the boot menu waits, in seconds.
+    pub timeout_s: u32,
+    /// Destroy what is on the disk.
+    pub force: bool,
+}
+
+/// A system to be put beside the one that is there.
+#[derive(Clone, Debug)]
+pub struct UpdateSpec {
+    /// The device, or the file.
+    pub disk: PathBuf,
+    /// The system, an image.
+    pub system: SystemSpec,
+    /// What was written to the systems that are there need not be in the new one.
+    pub without_writes: bool,
+}
+
+/// What is on a disk.
+#[derive(Clone, Debug, Serialize)]
+pub struct DiskReport {
+    /// The disk.
+    pub disk: String,
+    /// The slot of the system that came up last.
+    pub good: String,
+    /// The slot that is tried at the next start.
+    pub next: Option<String>,
+    /// The systems.
+    pub slots: Vec<SlotReport>,
+    /// Free bytes of the data partition.
+    pub free_bytes: u64,
+    /// What starts the disk: its loaders, when it was just made.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub loaders: Option<DiskLoaders>,
+}
+
+/// Which firmware starts a disk.
+#[derive(Clone, Copy, Debug, Serialize)]
+pub struct DiskLoaders {
+    /// BIOS.
+    pub bios: bool,
+    /// UEFI.
+    pub uefi: bool,
+    /// UEFI where Secure Boot is on.
+    pub secure_boot: bool,
+}
+
+/// Makes the disk. Call `hs_linux::rootenv::enter_private_mounts` before.
+///
+/// # Errors
+/// When the disk is in use or holds something, when a tool or a part of the system is missing, or when the
+/// system does not fit. A device then says, when it is started, that the installation was interrupted; a file
+/// that was made is removed.
+pub fn install(spec: &InstallSpec, quiet: bool) -> anyhow::Result<DiskReport> {
+    tools::check_disk()?;
+    grub::check_words(&spec.append)?;
+    let image_bytes = slots::least_bytes(&spec.system)?;
+    let target = Target::open(&spec.disk, spec.size, spec.force)?;
+    let plan = target.plan(image_bytes)?;
+    let made = make(spec, &target, &plan, quiet);
+    if made.is_err() {
+        target.remove_if_made();
+    }
+    made
+}
+
+fn make(spec: &InstallSpec, target: &Target, plan: &target::Plan, quiet: bool) -> anyhow::Result<DiskReport> {
+    let bar = Bar::new(quiet);
+    bar.spin("dividing the disk");
+    target.divide(plan)?;
+    let scratch = tempfile::tempdir().context("make a folder for drafts")?;
+    let work = workdir(&spec.disk, &spec.system, scratch.path())?;
+    let disk = Disk::format(&spec.disk, plan, &work)?;
+    let free = spec.free.unwrap_or(ByteSize(plan.data.len / 4));
+    let filling =
+        Filling { disk: &disk, slot: Slot::A, system: &spec.system, free_bytes: free.0, work: &work };
+    filling.run(&bar)?;
+    let menu = grub::Menu { data_uuid: &disk.data_uuid, words: &spec.append, timeout_s: spec.timeout_s };
+    grub::write_menu(disk.boot.path(), &menu)?;
+    BootState { good: Slot::A, next: None }
+        .write(disk.boot.path())
+        .context("write the boot loader's block")?;
+    bar.spin("writing the boot loaders");
+    let loaders = boot_loader::for_disk(disk.boot.path(), scratch.path(), &disk.boot_uuid)?;
+    let mut report = report(&disk)?;
+    disk.close()?;
+    target.make_startable(&loaders)?;
+    report.loaders = Some(DiskLoaders {
+        bios: loaders.bios.is_some(),
+        uefi: loaders.uefi.is_some(),
+        secure_boot: loaders.is_signed,
+    });
+    Ok(report)
+}
+
+/// Puts an image into the slot that is not in use, to be tried once at the next start. Call
+/// `hs_linux::rootenv::enter_private_mounts` before.
+///
+/// # Errors
+/// When writes would be lost, when the image is not right or does not fit, or when the system that is running
+/// has not come up. The old system stays as it is.
+pub fn update(spec: &UpdateSpec, quiet: bool) -> anyhow::Result<DiskReport> {
+    let bar = Bar::new(quiet);
+    // A channel is asked once, so that all that follows is of one image.
+    let mut system = spec.system.clone();
+    system.source = channel::resolve(&system.source)?;
+    let scratch = tempfile::tempdir().context("make a folder for drafts")?;
+    let work = workdir(&spec.disk, &system, scratch.path())?;
+    let mut disk = Disk::open(&spec.disk, &work)?;
+    let state = disk.state()?;
+    refuse_unconfirmed(&disk, state)?;
+    let slot = state.good.other();
+    if system.directory().is_some() {
+        bail!(
+            "an update is an image: `headstart build` makes one of a directory, with --free for what is written"
+        );
+    }
+    slots::refuse_loss(&disk, state.good, &system, spec.without_writes)?;
+    // From here on the slot holds nothing that can be started.
+    BootState { next: None, ..state }.write(disk.boot.path()).context("write the boot loader's block")?;
+    slots::empty(&disk, slot)?;
+    let filling = Filling { disk: &disk, slot, system: &system, free_bytes: 0, work: &work };
+    filling.run(&bar)?;
+    disk.settle_boot()?;
+    BootState { next: Some(slot), ..state }
+        .write(disk.boot.path())
+        .context("write the boot loader's block")?;
+    if let Err(error) = slots::remove_stale_writes(&disk) {
+        log::warn!("what was written to a system that is replaced stays: {error:#}");
+    }
+    let report = report(&disk)?;
+    disk.close()?;
+    Ok(report)
+}
+
+/// What is on a disk. Call `hs_linux::rootenv::enter_private_mounts` before.
+///
+/// # Errors
+/// When it is no such disk.
+pub fn look(path: &Path) -> anyhow::Result<DiskReport> {
+    let work = Workdir::new(&[path.to_owned()])?;
+    let disk = Disk::open(path, &work)?;
+    let report = report(&disk)?;
+    disk.close()?;
+    Ok(report)
+}
+
+fn report(disk: &Disk) -> anyhow::Result<DiskReport> {
+    let state = disk.state()?;
+    Ok(DiskReport {
+        disk: disk.path().display().to_string(),
+        good: state.good.to_string(),
+        next: state.next.map(|slot| slot.to_string()),
+        slots: [Slot::A, Slot::B].into_iter().filter_map(|slot| slots::report(disk, slot)).collect(),
+        free_bytes: disk.free_bytes()?,
+        loaders: None,
+    })
+}
+
+/// A place for mounts that covers nothing that is needed.
+fn workdir(disk: &Path, system: &SystemSpec, scratch: &Path) -> anyhow::Result<Workdir> {
+    let mut needed = vec![disk.to_owned(), scratch.to_owned()];
+    needed.extend(hs_start::remote::places_here(&system.source));
+    needed.extend(system.kernel.iter().flat_map(|(kernel, initrd)| [kernel.clone(), initrd.clone()]));
+    needed.extend(system.live.clone());
+    Workdir::new(&needed)
+}
+
+/// The slot that is not in use would be the one to go back to, if the system that runs is on trial.
+fn refuse_unconfirmed(disk: &Disk, state: BootState) -> anyhow::Result<()> {
+    let line = std::fs::read_to_string("/proc/cmdline").unwrap_or_default();
+    let Some(running) = grub::running_slot(&line, &disk.boot_uuid) else { return Ok(()) };
+    if running != state.good {
+        bail!(
+            "the system in slot {running} runs and has not come up yet, so slot {} is kept: see `systemctl \
+             status headstart-up`; a file /run/headstart/up says that it has come up",
+            state.good
+        );
+    }
+    Ok(())
+}
