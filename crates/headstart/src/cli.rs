@@ -133,10 +133,10 @@ pub(crate) enum Command {
     Iso(Iso),
     /// Install a system on a disk, with an image as its root, or update it.
     ///
-    /// The disk starts on BIOS and UEFI, as far as their boot loaders are installed here. It has room for two
-    /// systems: an update goes beside the running one, is tried once, and is kept when it has come up. What
-    /// the system writes is kept in a file beside the image. Without --root and --update this shows what is on
-    /// the disk. docs/INSTALL.md has the whole story.
+    /// The disk starts on BIOS and UEFI, as far as their boot loaders are installed here. It has room for
+    /// two systems: an update goes beside the running one, is tried once, and is kept when it has come up.
+    /// What the system writes is kept in a file beside the image. Without --root and --update this shows
+    /// what is on the disk. docs/INSTALL.md has the whole story.
     Install(Install),
     /// Mount an image as DIR/disk.img, and its file system with --fs.
     Mount(Mount),

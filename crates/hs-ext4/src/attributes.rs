@@ -148,7 +148,8 @@ pub(crate) fn write_block(
     set: &AttributeSet,
     shares: u32,
     number: u64,
-    (seed, inode_of): (u32, &dyn Fn(&[u8]) -> u32),
+    seed: u32,
+    inode_of: impl Fn(&[u8]) -> u32,
     block: &mut Block,
 ) {
     put(block, MAGIC, &[(0, 4)]);

@@ -255,7 +255,7 @@ impl Layout {
                 let (set, shares, _) = self.items.attributes[place];
                 let set = self.plan.sets.get(set).expect("a block has a set");
                 let inode_of = |value: &[u8]| self.tables.numbers.of(self.items.values.node_of(value));
-                attributes::write_block(set, shares, number, (seed, &inode_of), block);
+                attributes::write_block(set, shares, number, seed, inode_of, block);
             }
             Part::Value(place) => self.items.values.list[place].write_block(within, block),
             Part::Tree(place) => {

@@ -50,7 +50,7 @@ pub enum FileKind {
 /// Offset, magic bytes and what they mean; the first that fits counts. From the documentation of each format.
 /// Formats that begin at byte 0 come first; ISO 9660 comes before the partition table, because hybrid images
 /// have both.
-const MAGICS: [(usize, &[u8], FileKind); 32] = [
+const MAGICS: [(usize, &[u8], FileKind); 33] = [
     (0, &SUPERBLOCK_MAGIC, FileKind::Image),
     (0, &PACK_MAGIC, FileKind::Pack),
     (0, b"HSPROF\0\0", FileKind::Profile),

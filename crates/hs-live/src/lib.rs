@@ -11,8 +11,8 @@
 //!                        overlay of fs and a tmpfs, or a persistent file system ─► the new root
 //! ```
 //!
-//! On a disk that `headstart install` has made, the server keeps writes in a file beside the image, and the new
-//! root is `fs` itself.
+//! On a disk that `headstart install` has made, the server keeps writes in a file beside the image, and the
+//! new root is `fs` itself.
 //!
 //! A keeper beside the server mounts a medium again that was pulled out and put back; the server's store then
 //! opens its image again. It also notes that the system in a slot of an installed disk has come up.

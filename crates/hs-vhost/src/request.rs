@@ -66,7 +66,7 @@ impl Target {
     fn place(self, sector: u64, bytes: u64) -> Option<u64> {
         let offset = sector.checked_mul(SECTOR_BYTES)?;
         let end = offset.checked_add(bytes)?;
-        (bytes % SECTOR_BYTES == 0 && end <= self.bytes).then_some(offset)
+        (bytes.is_multiple_of(SECTOR_BYTES) && end <= self.bytes).then_some(offset)
     }
 }
 

@@ -402,7 +402,10 @@ pub(crate) fn manager_hears(manager: &UnixDatagram) -> (String, Option<OwnedFd>)
 
 /// The program, started with what a service manager has kept. What systemd does: the descriptors from 3 on,
 /// and their names.
-pub(crate) fn with_kept<S: AsRef<std::ffi::OsStr>>(kept: &[(String, OwnedFd)], arguments: &[S]) -> Kept {
+pub(crate) fn with_kept<S: AsRef<std::ffi::OsStr>>(
+    kept: &[(String, OwnedFd)],
+    arguments: &[S],
+) -> WithDescriptors {
     let names: Vec<&str> = kept.iter().map(|(name, _)| name.as_str()).collect();
     // Copies for the started program, with numbers above those that they will have there.
     let copies: Vec<OwnedFd> = kept
@@ -419,11 +422,11 @@ pub(crate) fn with_kept<S: AsRef<std::ffi::OsStr>>(kept: &[(String, OwnedFd)], a
     command.args(["-c", &script, env!("CARGO_BIN_EXE_headstart")]).args(arguments);
     command.env("LISTEN_FDS", kept.len().to_string()).env("LISTEN_FDNAMES", names.join(":"));
     command.stdin(Stdio::null());
-    Kept { command, _copies: copies }
+    WithDescriptors { command, _copies: copies }
 }
 
 /// A command, and what it inherits.
-pub(crate) struct Kept {
+pub(crate) struct WithDescriptors {
     pub(crate) command: Command,
     _copies: Vec<OwnedFd>,
 }

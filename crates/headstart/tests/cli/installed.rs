@@ -255,13 +255,13 @@ fn an_installed_debian_keeps_what_is_written() {
     power_off(machine);
     let start = format!("{} {BEFORE_THE_SWITCH}", words_of(&disk, "a"));
     let mut machine = live.start(&start, &drive(&disk).each_ref().map(String::as_str));
-    machine.before_the_switch();
+    machine.in_the_initramfs();
     assert_eq!(machine.ran("cat /root/root/kept").trim(), "for later");
     // Power that is cut takes nothing that was synced.
     machine.ran("echo synced >/root/root/synced; sync");
     drop(machine);
     let mut machine = live.start(&start, &drive(&disk).each_ref().map(String::as_str));
-    machine.before_the_switch();
+    machine.in_the_initramfs();
     assert_eq!(machine.ran("cat /root/root/synced /root/root/kept").trim(), "synced\nfor later");
 }
 

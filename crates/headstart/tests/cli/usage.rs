@@ -6,7 +6,7 @@ use std::process::Stdio;
 use crate::mounts::umount;
 use crate::scene::{Ran, Running, Scene, headstart, machine_has, run};
 
-pub(crate) const COMMANDS: [&[&str]; 49] = [
+pub(crate) const COMMANDS: [&[&str]; 50] = [
     &["build"],
     &["commit"],
     &["convert"],

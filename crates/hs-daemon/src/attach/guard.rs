@@ -340,7 +340,7 @@ impl<'a> Guard<'a> {
         let Left { waiting, denied } =
             self.survivors.after_a_death(&self.attachment, status.signal() != Some(libc::SIGKILL));
         log::error!("{why}; of its readers, {waiting} go on waiting, and {denied} got an error");
-        // Those that are not ready count whoever ended them: readers are not to wait for ever.
+        // Those that are not ready count however they ended: otherwise readers could wait without end.
         let was_killed = was_ready && status.signal() == Some(libc::SIGKILL);
         let pause = self.backoff.died(Death { served: was_ready, lived, was_killed });
         // A server that was killed by a signal has not failed itself, unless every server gets a signal.
