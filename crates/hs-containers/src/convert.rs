@@ -22,12 +22,11 @@ use hs_start::fit::{check_fit, fit};
 use hs_start::open::{open_image, read_profile_heads, read_profiles};
 use hs_start::progress;
 use hs_start::remote::keyring;
-use hs_trust::date::Date;
 use serde::Serialize;
 use tempfile::TempDir;
 
 use crate::profiles::{self, Fetched};
-use crate::{PATIENT, annotate};
+use crate::{PATIENT, annotate, created_at};
 
 /// Of a profile's blocks, the least share in per cent that the root must have.
 const MIN_MATCH: u8 = 50;
@@ -221,7 +220,7 @@ fn send(
         (LAYERS_ANNOTATION, Some(image.image.diff_ids.join(" "))),
         (PLATFORM_ANNOTATION, Some(image.image.platform.to_string())),
         (RECIPE_ANNOTATION, Some(recipe)),
-        (CREATED_ANNOTATION, Some(Date::at(SystemTime::now()).to_string())),
+        (CREATED_ANNOTATION, Some(created_at(SystemTime::now()))),
     ];
     let annotations: BTreeMap<_, _> =
         said.into_iter().filter_map(|(key, value)| Some((key.to_owned(), value?))).collect();

@@ -17,10 +17,9 @@ use hs_remote::{Pushed, Pushing};
 use hs_start::container::ContainerImage;
 use hs_start::open::read_profile;
 use hs_start::remote::keyring;
-use hs_trust::date::Date;
 use hs_units::ByteSize;
 
-use crate::PATIENT;
+use crate::{PATIENT, created_at};
 
 /// The most bytes of a profile in a registry: registries' clients take no larger answer at once.
 const MOST_BYTES: u64 = 4 << 20;
@@ -54,7 +53,7 @@ pub fn push(
     // The same file makes the same manifest, whenever it is sent.
     let annotations = BTreeMap::from([
         (COMMAND_ANNOTATION.to_owned(), profile.command.clone()),
-        (CREATED_ANNOTATION.to_owned(), Date::at(made).to_string()),
+        (CREATED_ANNOTATION.to_owned(), created_at(made)),
     ]);
     let artifact = Artifact { file: &file, path, name: "", unfinished: None };
     let attachment = Attachment { artifact, artifact_type: PROFILE_TYPE, annotations, subject: &subject };

@@ -117,6 +117,12 @@ impl Serve {
         if self.keep.is_some() && self.nbd.is_empty() && self.guests.is_none() {
             bail!("--keep is for those who write (--nbd, --vhost-user-blk)");
         }
+        if self.keep.is_some() && self.guests.is_some() && !self.nbd.is_empty() {
+            bail!("--keep takes writes from one side: --nbd or --vhost-user-blk, not both");
+        }
+        if self.keep.is_some() && self.uffd.is_some() {
+            bail!("--keep is not for --uffd: its guests would read the disk without what was written");
+        }
         if self.keep.is_some() && self.images.len() > 1 {
             bail!("--keep is for one image: start a server for each that is written to");
         }

@@ -40,7 +40,7 @@ impl ChunkRef {
     #[must_use]
     pub fn expected(&self) -> ExpectedBytes {
         let part = Part::Chunk { range: self.range };
-        // R25, but for windows of a disk that was not read (R39): tables refuse chunks without a digest
+        // R25, but for windows of a disk that was not read (R48): tables refuse chunks without a digest
         // elsewhere.
         let digest_of = if self.has_digest() { chunk_digest } else { no_digest };
         ExpectedBytes { part, len: self.range.len, digest: self.digest, digest_of }

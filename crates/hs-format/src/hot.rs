@@ -303,7 +303,7 @@ fn decode_chunks(
             codec,
             digest: Digest(entry.digest),
         };
-        // R39
+        // R48
         if !chunk.has_digest() {
             return Err(FormatError::ChunkDigest { part, expected: true });
         }

@@ -81,7 +81,7 @@ impl ColdLeaf {
             if codec == Codec::Composed && !has_base {
                 return Err(FormatError::MisplacedComposed { part });
             }
-            // R39: without a digest nothing is verified, so only what says so goes without.
+            // R48: without a digest nothing is verified, so only what says so goes without.
             if (Digest(entry.digest) != Digest::default()) != is_read {
                 return Err(FormatError::ChunkDigest { part, expected: is_read });
             }

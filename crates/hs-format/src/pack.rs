@@ -17,6 +17,7 @@ use crate::limits::{
     MAX_CHUNK_RAW_BYTES, MAX_DISK_BYTES, MAX_IMAGE_BYTES, MAX_PACK_NAME_BYTES, MAX_PACK_RUNS,
     MAX_PACK_SAMPLES, PACK_HEADER_BYTES, SUPERBLOCK_BYTES, VERSION, WINDOW_ENTRY_BYTES,
 };
+use crate::superblock::Superblock;
 use crate::unverified::{ExpectedBytes, Unverified};
 use crate::wire::{PACK_MAGIC, WindowWire};
 
@@ -143,7 +144,7 @@ impl PackHeader {
         let bytes = bytes.with_own_digest();
         let size = FormatError::Size { part: PART, expected: HEADER_BYTES, found: bytes.len() as u64 };
         let wire = HeaderWire::ref_from_bytes(bytes).map_err(|_| size)?;
-        // R40: as R5 and R6 say of a superblock.
+        // R49: as R5 and R6 say of a superblock.
         if wire.magic != PACK_MAGIC {
             return Err(FormatError::BadMagic { part: PART, expected: PACK_MAGIC, found: wire.magic });
         }
@@ -158,7 +159,7 @@ impl PackHeader {
         // R1
         check::zero(PART, offset_of!(HeaderWire, reserved), &wire.reserved)?;
         check::zero(PART, offset_of!(HeaderWire, behind), &wire.behind)?;
-        // R41
+        // R50
         check::within(PART, "kind of the disk", wire.disk_kind.get().into(), (1, 2))?;
         check::within(PART, "trust", wire.trust.get().into(), (1, 2))?;
         let header = Self {
@@ -185,7 +186,7 @@ impl PackHeader {
     /// # Errors
     /// The first that is broken.
     pub fn check(&self) -> Result<(), FormatError> {
-        // R42
+        // R51
         let within = |field, found, limits| check::within(PART, field, found, limits);
         within("file bytes", self.file_bytes, (1, MAX_IMAGE_BYTES))?;
         within("disk bytes", self.disk_bytes, (BLOCK_BYTES, MAX_DISK_BYTES))?;
@@ -204,12 +205,27 @@ impl PackHeader {
         within("name bytes", self.name.len() as u64, (0, MAX_PACK_NAME_BYTES as u64))
     }
 
+    /// That the image of the pack is one of this disk, in these windows.
+    ///
+    /// # Errors
+    /// [`FormatError::Inconsistent`].
+    pub fn check_image(&self, superblock: &Superblock) -> Result<(), FormatError> {
+        // R55
+        check::equal(PART, "disk bytes", superblock.disk_bytes, self.disk_bytes)?;
+        check::equal(PART, "window bytes", superblock.geometry().window_bytes(), self.window_bytes.into())?;
+        let elsewhere = self.chunk_bytes + self.leaf_bytes();
+        if elsewhere > 0 {
+            check::equal(PART, "head bytes", superblock.cold.range.offset, self.head_bytes)?;
+        }
+        check::within(PART, "cold bytes", elsewhere, (0, superblock.cold.range.len))
+    }
+
     /// That the file of the pack has the bytes that the header makes it.
     ///
     /// # Errors
     /// [`FormatError::Size`].
     pub fn check_file(&self, found: u64) -> Result<(), FormatError> {
-        // R42
+        // R51
         let expected = self.pack_bytes();
         if expected == found { Ok(()) } else { Err(FormatError::Size { part: PART, expected, found }) }
     }
@@ -327,7 +343,7 @@ fn decode_name(wire: &HeaderWire) -> Result<String, FormatError> {
     check::within(PART, "name bytes", len as u64, (0, MAX_PACK_NAME_BYTES as u64))?;
     let (name, rest) = wire.name.split_at(len);
     check::zero(PART, offset_of!(HeaderWire, name) + len, rest)?;
-    // R43: it names a file beside the pack, and nothing else.
+    // R52: it names a file beside the pack, and nothing else.
     let is_file_name = !name.contains(&b'/') && !name.contains(&0) && name != b"." && name != b"..";
     match std::str::from_utf8(name) {
         Ok(name) if is_file_name => Ok(name.to_owned()),
@@ -344,7 +360,7 @@ fn decode_samples(wire: &HeaderWire) -> Result<Vec<Sample>, FormatError> {
     let decode = |sample: &SampleWire| {
         let range = ByteRange::new(sample.offset.get(), sample.bytes.get().into());
         check::equal(PART, "reserved bytes of a sample", 0, sample.reserved.get().into())?;
-        // R44
+        // R53
         check::within(PART, "sample bytes", range.len, (1, MAX_CHUNK_RAW_BYTES.into()))?;
         check::inside(PART, "sample", range, ByteRange::new(0, wire.file_bytes.get()))?;
         Ok(Sample { range, digest: Digest(sample.digest) })
@@ -421,7 +437,7 @@ impl PackRuns {
         let mut next = 0;
         for wire in bytes.chunks_exact(RUN_BYTES).filter_map(|run| RunWire::read_from_bytes(run).ok()) {
             let (first, count) = (wire.first.get(), wire.count.get());
-            // R45
+            // R54
             check::within(PART, "first window of a run", first, (next, header.windows()))?;
             check::within(PART, "windows of a run", count, (1, header.windows() - first))?;
             runs.push(first, count);

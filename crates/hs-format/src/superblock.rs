@@ -277,7 +277,7 @@ impl Superblock {
         let says_base = self.features.incompat & FEATURE_BASE;
         check::equal(part, "feature base", u64::from(self.base.is_some()), says_base)?;
         self.base.as_ref().map_or(Ok(()), BaseRef::check)?;
-        // R39
+        // R48
         let unread = u64::from(self.features.is_unread());
         check::within(part, "features base and unread together", says_base + unread, (0, 1))?;
         let least_image = 2 * SUPERBLOCK_BYTES as u64;

@@ -146,9 +146,13 @@ impl Image {
     ) -> Result<Self, ImageError> {
         let cold = ColdIndex::new(&superblock, options.cache.clone());
         let (cache, base, pack) = (options.cache.clone(), OnceLock::new(), options.pack.clone());
-        // R39
+        // R48
         if superblock.features.is_unread() != pack.as_ref().is_some_and(|pack| pack.is_sampled()) {
             return Err(ImageError::Unread { path: store.name().to_owned() });
+        }
+        if let Some(pack) = &pack {
+            let fault = pack.header().check_image(&superblock);
+            fault.map_err(crate::cold::in_file(&*store, ByteRange::new(0, SUPERBLOCK_BYTES)))?;
         }
         let image = Self { store, superblock, from_mirror, hot, hot_fault: None, cold, cache, base, pack };
         if let (Some(_), UseBase::Open(open)) = (image.superblock.base, &options.base) {

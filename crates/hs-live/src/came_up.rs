@@ -6,7 +6,7 @@
 
 use std::fs;
 use std::path::{Path, PathBuf};
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use anyhow::Context;
 use rustix::mount::{UnmountFlags, unmount};
@@ -35,6 +35,8 @@ ExecStart=/bin/sh -c ': >/run/headstart/up'
 ";
 /// How long the boot partition may take to appear: it lies on the disk that the image was found on.
 const PATIENCE: Duration = Duration::from_secs(10);
+/// Between two tries to note it.
+const PAUSE: Duration = Duration::from_secs(60);
 
 /// Lets the system say that it has come up, where it lies in a slot.
 pub(crate) fn ask(words: &Words) {
@@ -58,27 +60,35 @@ pub(crate) struct CameUp {
     slot: Slot,
     boot: DeviceName,
     file: PathBuf,
+    /// When it could not be noted last.
+    failed: Option<Instant>,
 }
 
 impl CameUp {
     /// Of a system in a slot.
     pub(crate) fn of(words: &Words) -> Option<Self> {
-        Some(Self { slot: words.slot?, boot: words.boot.clone()?, file: FILE.into() })
+        Some(Self { slot: words.slot?, boot: words.boot.clone()?, file: FILE.into(), failed: None })
     }
 
-    /// Notes it, if the system has come up. What cannot be noted is said once.
-    pub(crate) fn is_noted(&self) -> bool {
-        if !self.file.exists() {
+    /// Notes it, if the system has come up. What cannot be noted is said, and tried again later.
+    pub(crate) fn is_noted(&mut self) -> bool {
+        if self.failed.is_some_and(|since| since.elapsed() < PAUSE) || !self.file.exists() {
             return false;
         }
         match self.note() {
-            Ok(()) => log::info!("the system in slot {} has come up", self.slot),
-            Err(error) => log::error!(
-                "the boot loader cannot be told that the system in slot {} has come up: {error:#}",
-                self.slot
-            ),
+            Ok(()) => {
+                log::info!("the system in slot {} has come up", self.slot);
+                true
+            }
+            Err(error) => {
+                log::error!(
+                    "the boot loader cannot be told that the system in slot {} has come up: {error:#}",
+                    self.slot
+                );
+                self.failed = Some(Instant::now());
+                false
+            }
         }
-        true
     }
 
     fn note(&self) -> anyhow::Result<()> {

@@ -49,7 +49,9 @@ pub fn run<T>(command_line: &str, digest: &str) -> anyhow::Result<T> {
     loop {
         let device = device_of(&medium)?;
         while device.exists() {
-            came_up = came_up.filter(|one| !one.is_noted());
+            if came_up.as_mut().is_some_and(CameUp::is_noted) {
+                came_up = None;
+            }
             std::thread::sleep(LOOK);
         }
         log::warn!("{name} is gone: put it back");

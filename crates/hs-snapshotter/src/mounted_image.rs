@@ -57,14 +57,21 @@ impl MountedImage {
             .with_context(|| format!("{} was not mounted", self.image))
     }
 
+    /// The number of the mount's device, which tells it from a later one at the same place.
+    fn connection(&self) -> Option<u64> {
+        mounted_at(&self.disk).ok().flatten().map(|mounted| mounted.minor.into())
+    }
+
     /// Keeps what the supervisor keeps, until the image is unmounted. Where supervisor and server have died
     /// together, others go on: what reads from the image waits meanwhile.
     pub(crate) fn keep(&self, mut keeper: Keeper) {
         let mut backoff = Backoff::default();
         let mut began = Instant::now();
+        let connection = self.connection();
         loop {
             keeper.hear_all();
-            if !matches!(mounted_at(&self.disk), Ok(Some(_))) {
+            // The image may have been unmounted and mounted again: that mount has a keeper of its own.
+            if connection.is_none() || self.connection() != connection {
                 return keeper.end();
             }
             log::error!("{}: supervisor and server are gone; others go on", self.image);

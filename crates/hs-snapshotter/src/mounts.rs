@@ -13,7 +13,7 @@ use hs_linux::mounts::{MountTable, clear_dead, mounted_at, unmount};
 use hs_remote::Sha256;
 use hs_service::keeper::Keeper;
 use hs_service::notify::Manager;
-use parking_lot::{Mutex, MutexGuard};
+use parking_lot::{Condvar, Mutex, MutexGuard};
 use rustix::event::{Timespec, poll};
 use rustix::io::Errno;
 use rustix::mount::UnmountFlags;
@@ -45,8 +45,8 @@ pub(crate) struct Mounts {
     manager: Arc<Manager>,
     /// One lock for each image that was asked for.
     locks: Mutex<HashMap<String, Arc<Mutex<()>>>>,
-    /// The images that have a keeper, by their keys.
-    kept: Arc<Mutex<BTreeSet<String>>>,
+    /// The images that have a keeper, by their keys, and the end of a keeper.
+    kept: Arc<(Mutex<BTreeSet<String>>, Condvar)>,
     /// Images that were late.
     late: Mutex<HashMap<String, Instant>>,
 }
@@ -135,22 +135,23 @@ impl Mounts {
 
     fn keep(&self, mounted: MountedImage, keeper: Keeper) {
         let (key, kept) = (mounted.key.clone(), Arc::clone(&self.kept));
-        kept.lock().insert(key.clone());
+        kept.0.lock().insert(key.clone());
         let thread = std::thread::Builder::new().name("keeper".to_owned());
         let started = thread.spawn(move || {
             mounted.keep(keeper);
-            kept.lock().remove(&mounted.key);
+            kept.0.lock().remove(&mounted.key);
+            kept.1.notify_all();
         });
         if let Err(error) = started {
             log::warn!("what the image's supervisor keeps is kept by no other process: {error}");
-            self.kept.lock().remove(&key);
+            self.kept.0.lock().remove(&key);
         }
     }
 
     /// Whether the tree is mounted, and its disk has a server or will have one again.
     fn is_mounted(&self, key: &str, disk: &Path, tree: &Path) -> anyhow::Result<bool> {
         // Where its keeper is at work, opening it would wait for the next server.
-        let may_be_dead = !self.kept.lock().contains(key);
+        let may_be_dead = !self.kept.0.lock().contains(key);
         Ok(!(may_be_dead && is_dead(disk)) && mounted_at(tree)?.is_some() && mounted_at(disk)?.is_some())
     }
 
@@ -176,7 +177,7 @@ impl Mounts {
     pub(crate) fn unmount(&self, key: &str, _lock: &MutexGuard<'_, ()>) -> anyhow::Result<()> {
         let folder = self.folder.join(key);
         let (disk, tree) = (folder.join("disk"), folder.join("tree"));
-        if !self.kept.lock().contains(key) {
+        if !self.kept.0.lock().contains(key) {
             clear_dead(&disk, Some(&tree))?;
         }
         // Its server ends when the tree is gone, and takes the disk away.
@@ -191,7 +192,15 @@ impl Mounts {
             }
             let _ = poll(&mut [table.changes()], Some(&Timespec::try_from(left)?));
         }
+        self.wait_for_keeper(key);
         remove_folders(&folder)
+    }
+
+    /// Waits until the keeper of what was unmounted has ended: what it forgets has the names that the next
+    /// one keeps.
+    fn wait_for_keeper(&self, key: &str) {
+        let (kept, ended) = &*self.kept;
+        ended.wait_while_for(&mut kept.lock(), |kept| kept.contains(key), END_PATIENCE);
     }
 
     fn remove_folders(&self, image: &str) {

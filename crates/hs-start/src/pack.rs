@@ -109,7 +109,12 @@ pub(crate) fn resolved(
 ) -> anyhow::Result<OnMedium> {
     // Without the medium's time, and without being counted: each file is looked at.
     let plain = FileStore::open(path)?;
-    match PackStore::header_in(&plain)? {
+    let header = match PackStore::header_in(&plain) {
+        // An image has a second superblock: what cannot be read is for its reader to say.
+        Err(ImageError::Store(_)) => None,
+        header => header?,
+    };
+    match header {
         Some(header) => with_disk(on_medium, Some(Arc::new(plain)), header, pack, medium),
         None => Ok(on_medium),
     }

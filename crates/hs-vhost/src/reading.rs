@@ -12,13 +12,13 @@ use crate::chain::Extent;
 use crate::request::{Request, STATUS_IO_ERROR, STATUS_OK};
 use crate::ring::Ring;
 
-/// What is asked of the disk at once.
-const PART_BYTES: u32 = 512 << 10;
+/// What is asked of the disk, or given to it, at once.
+pub(crate) const PART_BYTES: u32 = 512 << 10;
 
-const FINE: u8 = 0;
-const FAILED: u8 = 1;
+pub(crate) const FINE: u8 = 0;
+pub(crate) const FAILED: u8 = 1;
 /// This server ends before it has the bytes: the next one answers.
-const LEFT: u8 = 2;
+pub(crate) const LEFT: u8 = 2;
 
 /// A read of a guest.
 pub(crate) struct Reading {
@@ -52,18 +52,16 @@ impl Reading {
             let len = PART_BYTES.min(bytes - at);
             let mut part = Part { reading: Arc::clone(&reading), at, len, holds: false, answered: false };
             if !common.room.take(len.into(), ring.gives_up()) {
-                part.answer(Err(LEFT));
+                part.answer(Err(Errno::SHUTDOWN.raw_os_error()));
             } else {
                 part.holds = true;
                 let requester = Requester::waiting(common.client);
                 let place = offset + u64::from(at);
                 match &common.kept {
                     None => common.disk.submit_for(requester, place, len, move |result| {
-                        part.answer(result.map_err(|error| outcome_of(errno(error))));
+                        part.answer(result.map_err(errno));
                     }),
-                    Some(kept) => kept.submit(requester, place, len, move |result| {
-                        part.answer(result.map_err(outcome_of));
-                    }),
+                    Some(kept) => kept.submit(requester, place, len, move |result| part.answer(result)),
                 }
             }
             at += len;
@@ -71,9 +69,10 @@ impl Reading {
     }
 }
 
-/// What becomes of a request that failed so.
-fn outcome_of(errno: i32) -> u8 {
-    if errno == Errno::SHUTDOWN.raw_os_error() { LEFT } else { FAILED }
+/// What becomes of a request that failed so. While its ring is open this server goes on, and it is the disk
+/// that has ended.
+pub(crate) fn outcome_of(errno: i32, is_open: bool) -> u8 {
+    if errno == Errno::SHUTDOWN.raw_os_error() && !is_open { LEFT } else { FAILED }
 }
 
 struct Part {
@@ -87,7 +86,7 @@ struct Part {
 
 impl Part {
     /// Its bytes have come, or cannot be had.
-    fn answer(&mut self, result: Result<&[&[u8]], u8>) {
+    fn answer(&mut self, result: Result<&[&[u8]], i32>) {
         self.answered = true;
         let reading = &self.reading;
         let ring = &reading.ring;
@@ -98,7 +97,7 @@ impl Part {
                 if copied == Some(self.len) { FINE } else { FAILED }
             }
             Ok(_) => LEFT,
-            Err(outcome) => outcome,
+            Err(errno) => outcome_of(errno, *is_open),
         };
         reading.outcome.fetch_max(outcome, AcqRel);
         if self.holds {
@@ -124,7 +123,7 @@ impl Part {
 impl Drop for Part {
     fn drop(&mut self) {
         if !self.answered {
-            self.answer(Err(FAILED));
+            self.answer(Err(Errno::IO.raw_os_error()));
         }
     }
 }

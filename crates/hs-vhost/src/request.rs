@@ -90,14 +90,13 @@ impl Request {
         let fits = lies(&data, Permissions::Write) && lies(&readable, Permissions::Read);
         let header = header.filter(|_| fits).map(Header::of);
         let wish = match header {
-            Some(Header { kind: TYPE_OUT | TYPE_DISCARD | TYPE_WRITE_ZEROES, .. }) if !target.is_writable => {
-                Wish::Refused(STATUS_IO_ERROR)
-            }
+            // A driver that has seen that the disk is read-only does not write.
+            Some(Header { kind: TYPE_OUT, .. }) if !target.is_writable => Wish::Refused(STATUS_IO_ERROR),
             Some(Header { kind: TYPE_OUT, sector }) => {
                 data = readable;
                 transfer(target, sector, &data, |offset, bytes| Wish::Write { offset, bytes })
             }
-            Some(Header { kind: kind @ (TYPE_DISCARD | TYPE_WRITE_ZEROES), .. }) => {
+            Some(Header { kind: kind @ (TYPE_DISCARD | TYPE_WRITE_ZEROES), .. }) if target.is_writable => {
                 zero(kind, take_front(memory, &mut readable), &readable, target)
             }
             Some(Header { kind: TYPE_IN, sector }) => {
@@ -303,12 +302,10 @@ mod tests {
 
     #[test]
     fn a_read_only_disk_refuses_changes_and_the_unknown_is_unsupported() {
-        for kind in [TYPE_OUT, TYPE_DISCARD, TYPE_WRITE_ZEROES] {
-            assert_eq!(wish(kind, 0, 0), Wish::Refused(STATUS_IO_ERROR));
-        }
+        assert_eq!(wish(TYPE_OUT, 0, 0), Wish::Refused(STATUS_IO_ERROR));
         assert_eq!(wish(TYPE_FLUSH, 0, 0), Wish::Flush);
         assert_eq!(wish(TYPE_GET_ID, 0, 20), Wish::Id);
-        for kind in [2, 3, 12, 14, u32::MAX] {
+        for kind in [2, 3, TYPE_DISCARD, 12, TYPE_WRITE_ZEROES, u32::MAX] {
             assert_eq!(wish(kind, 0, 512), Wish::Refused(STATUS_UNSUPPORTED));
         }
     }

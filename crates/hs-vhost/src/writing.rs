@@ -5,20 +5,12 @@ use std::sync::atomic::{AtomicU8, AtomicU32, Ordering::AcqRel, Ordering::Acquire
 
 use hs_disk::Requester;
 use hs_keep::KeptDisk;
-use rustix::io::Errno;
 use vm_memory::{Bytes, GuestAddress, GuestAddressSpace, GuestMemoryMmap};
 
 use crate::chain::Extent;
+use crate::reading::{FAILED, FINE, LEFT, PART_BYTES, outcome_of};
 use crate::request::{Request, STATUS_IO_ERROR, STATUS_OK, Wish};
 use crate::ring::Ring;
-
-/// What is given to the disk at once.
-const PART_BYTES: u32 = 512 << 10;
-
-const FINE: u8 = 0;
-const FAILED: u8 = 1;
-/// This server ends before it is done: the next one does it.
-const LEFT: u8 = 2;
 
 /// A request whose parts are under way.
 pub(crate) struct Writing {
@@ -101,8 +93,7 @@ impl Part {
     fn answer(mut self, result: Result<(), i32>) {
         self.end(match result {
             Ok(()) => FINE,
-            Err(errno) if errno == Errno::SHUTDOWN.raw_os_error() => LEFT,
-            Err(_) => FAILED,
+            Err(errno) => outcome_of(errno, *self.writing.ring.open()),
         });
     }
 

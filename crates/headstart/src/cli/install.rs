@@ -33,7 +33,7 @@ pub(crate) struct Install {
     #[arg(long, value_name = "SIZE", requires = "root")]
     pub free: Option<ByteSize>,
     /// Destroy what is on DISK. One that is mounted is refused all the same.
-    #[arg(long, requires = "root")]
+    #[arg(id = "destroys", long = "force", requires = "root")]
     pub force: bool,
     /// A word to add to the kernel's command line, also after updates. Repeatable.
     #[arg(long, value_name = "WORD", allow_hyphen_values = true, requires = "root")]

@@ -126,7 +126,8 @@ impl ChangedDisk {
             for (blocks, place) in changes {
                 self.change(range, byte_range(*blocks), *place, now)?;
             }
-            each(loaded.filter(|_| changes.is_empty()));
+            // Windows of a disk that was not read have no digests, and no chunks that could be kept.
+            each(loaded.filter(|loaded| changes.is_empty() && loaded.chunk.has_digest()));
             at = range.end();
             rest = later;
         }

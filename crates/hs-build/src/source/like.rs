@@ -308,7 +308,10 @@ impl LikeDisk {
         let mut last = self.last.lock();
         let tools = last.tools.get_or_insert_with(Decompressor::new);
         let chunk = self.image.load_chunk(offset / self.image.window_bytes(), tools).map_err(damaged)?;
-        let chunk = chunk.filter(|chunk| chunk.raw == raw && chunk.chunk.codec != hs_format::Codec::Composed);
+        let is_kept = |chunk: &LoadedChunk| {
+            chunk.raw == raw && chunk.chunk.codec != hs_format::Codec::Composed && chunk.chunk.has_digest()
+        };
+        let chunk = chunk.filter(is_kept);
         Ok(chunk.map(|chunk| LoadedChunk { raw: Vec::new(), ..chunk }))
     }
 }

@@ -40,7 +40,7 @@ fn decode(bytes: &[u8]) -> Result<PackHeader, FormatError> {
     PackHeader::decode(Unverified::new(bytes))
 }
 
-// R40
+// R49
 #[test]
 fn headers_come_back_and_no_byte_of_one_may_change() {
     let header = header();
@@ -56,7 +56,7 @@ fn headers_come_back_and_no_byte_of_one_may_change() {
     assert!(header.check_file(header.pack_bytes()).is_ok() && header.check_file(1).is_err());
 }
 
-// R41, R42, R43, R44
+// R50, R51, R52, R53
 /// With right checksums: what only the rules refuse.
 #[test]
 fn hostile_headers_are_refused() {
@@ -101,7 +101,7 @@ fn runs_come_back_and_say_where_windows_lie() {
     assert_eq!(on_disk(5 * window, window / 2), [ByteRange::new(9 * window, window / 2)]);
 }
 
-// R45
+// R54
 #[test]
 fn hostile_runs_are_refused() {
     for changed in [vec![(4, 2), (0, 2)], vec![(0, 0)], vec![(0, 11)], vec![(u64::MAX, 1)], vec![(0, 1)]] {
@@ -117,11 +117,9 @@ fn hostile_runs_are_refused() {
     }
 }
 
-/// A disk of one window, whose leaf has this digest, in an image with these features.
-fn decode_leaf(digest: Digest, features: Features) -> Result<ColdLeaf, FormatError> {
+/// The superblock of an image with one window, and that window in a leaf.
+fn image_of(window: WindowRef, features: Features) -> (Superblock, Vec<u8>) {
     let geometry = ColdGeometry { disk_bytes: 8192, window_blocks: 2, windows_per_leaf: 4 };
-    let range = ByteRange::new(0, 8192);
-    let window = WindowRef::Chunk(ChunkRef { range, raw_bytes: 8192, codec: Codec::Store, digest });
     let mut tables = ColdTables::new(geometry).expect("a geometry");
     tables.push(window);
     let tables = tables.finish(8192, 1).expect("tables");
@@ -135,11 +133,42 @@ fn decode_leaf(digest: Digest, features: Features) -> Result<ColdLeaf, FormatErr
         base: None,
         signature: None,
     };
-    let leaf = ColdLeaf::new(&[window]).encode();
+    (superblock, ColdLeaf::new(&[window]).encode())
+}
+
+/// A window with this digest.
+fn window(digest: Digest) -> WindowRef {
+    let range = ByteRange::new(0, 8192);
+    WindowRef::Chunk(ChunkRef { range, raw_bytes: 8192, codec: Codec::Store, digest })
+}
+
+fn decode_leaf(digest: Digest, features: Features) -> Result<ColdLeaf, FormatError> {
+    let (superblock, leaf) = image_of(window(digest), features);
     ColdLeaf::decode(Unverified::new(&leaf), 0, &LeafRef::of_encoded(8192, &leaf), &superblock)
 }
 
-// R39
+// R55
+#[test]
+fn the_image_is_of_the_disk_that_the_header_names() {
+    let (superblock, _) = image_of(window(plain(b"window")), Features::default());
+    let right = PackHeader {
+        disk_bytes: 8192,
+        window_bytes: 8192,
+        head_bytes: superblock.cold.range.offset,
+        chunk_bytes: 8192,
+        ..header()
+    };
+    assert_eq!(right.check_image(&superblock), Ok(()));
+    let wrong = [
+        PackHeader { disk_bytes: 1 << 30, ..right.clone() },
+        PackHeader { window_bytes: 4096, ..right.clone() },
+        PackHeader { head_bytes: right.head_bytes + 4096, ..right.clone() },
+        PackHeader { chunk_bytes: 1 << 20, ..right },
+    ];
+    assert!(wrong.iter().all(|header| header.check_image(&superblock).is_err()));
+}
+
+// R48
 #[test]
 fn chunks_have_no_digest_where_the_image_says_so_and_nowhere_else() {
     let (none, some) = (Digest::default(), plain(b"window"));

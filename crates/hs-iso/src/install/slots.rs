@@ -98,8 +98,21 @@ fn writes_bytes(disk: &Disk, name: &str) -> u64 {
 pub(super) fn least_bytes(system: &SystemSpec) -> anyhow::Result<u64> {
     match system.directory() {
         Some(path) => path.read_dir().map(|_| 0).with_context(|| format!("read {}", path.display())),
-        None => Ok(open_image(&system.source)?.store().len()),
+        None => Ok(whole_image(system)?.store().len()),
     }
+}
+
+/// Opens the image of a system, which has to have all of its disk.
+fn whole_image(system: &SystemSpec) -> anyhow::Result<Image> {
+    let image = open_image(&system.source)?;
+    if image.superblock().base.is_some() || image.pack().is_some() {
+        bail!(
+            "{}: a part of its disk lies in another file, which the installed disk would not have; \
+             `headstart build` makes a whole image",
+            system.source.display()
+        );
+    }
+    Ok(image)
 }
 
 /// Refuses an update by which something that was written would be lost, unless that is said.
@@ -109,7 +122,7 @@ pub(super) fn refuse_loss(
     system: &SystemSpec,
     is_allowed: bool,
 ) -> anyhow::Result<()> {
-    let new = open_image(&system.source)?;
+    let new = whole_image(system)?;
     let running =
         image(disk, good)?.with_context(|| format!("slot {good} has no image: install the disk again"))?;
     let replaced = readable_image(disk, good.other());

@@ -8,8 +8,8 @@ use std::path::{Path, PathBuf};
 use anyhow::{Context, bail};
 use hs_format::FileKind;
 use hs_linux::mounted_for_writing;
-use hs_units::{ByteRange, ByteSize};
-use hs_volumes::{Reader, examine};
+use hs_units::{ByteRange, ByteSize, to_usize};
+use hs_volumes::{Contents, Reader, examine};
 use rustix::fs::{Mode, OFlags, SeekFrom, seek};
 use rustix::io::Errno;
 
@@ -126,7 +126,7 @@ impl Target {
         }
         let bytes = seek(&file, SeekFrom::End(0)).with_context(|| format!("look at {shown}"))?;
         if !force {
-            refuse_full(path, &mut file, bytes, is_device)?;
+            refuse_full(path, &mut file, bytes)?;
         }
         if is_device {
             // The tools that follow want it for themselves.
@@ -209,27 +209,48 @@ impl Target {
 }
 
 /// Refuses a disk that holds something, but for an installation that was interrupted.
-fn refuse_full(path: &Path, file: &mut File, bytes: u64, is_device: bool) -> anyhow::Result<()> {
+fn refuse_full(path: &Path, file: &mut File, bytes: u64) -> anyhow::Result<()> {
     let failed = || format!("read {}", path.display());
     let mut start = Vec::new();
     seek(&*file, SeekFrom::Start(0)).with_context(failed)?;
     file.take(FileKind::NEEDED_BYTES as u64).read_to_end(&mut start).with_context(failed)?;
-    if grub::is_incomplete(&start) {
-        return Ok(());
-    }
     let mut read_at = |offset, buffer: &mut [u8]| file.read_exact_at(buffer, offset);
     let contents = examine(&mut Reader::new(bytes, &mut read_at)).with_context(failed)?;
+    // The mark is in the boot code, which tools that divide the disk anew may leave.
+    if grub::is_incomplete(&start) && is_ours(&contents) {
+        return Ok(());
+    }
     let what = match (contents.table, contents.file_system) {
         (Some(table), _) => format!("a {} with {} partitions", table.scheme, table.partitions.len()),
         (None, Some(found)) => found.kind.to_string(),
-        // A device that was emptied may hold anything where nothing looks; a file is what it begins with.
-        (None, None) if is_device => return Ok(()),
+        // Members of arrays and pools, and databases, have their own marks at either end.
+        (None, None) if has_zero_ends(file, bytes).with_context(failed)? => return Ok(()),
         (None, None) => match FileKind::of(&start) {
-            FileKind::Empty | FileKind::Zeros => return Ok(()),
+            FileKind::Empty | FileKind::Zeros | FileKind::Unknown => "something that is not known".to_owned(),
             kind => kind.to_string(),
         },
     };
     bail!("{}: it holds {what}: --force destroys that", path.display())
+}
+
+/// Whether all partitions are those of an installation, whose table may not be there yet.
+fn is_ours(contents: &Contents) -> bool {
+    let ours = |name: &str| name.starts_with("headstart-") || name == super::disk::DATA_NAME;
+    let partitions = contents.table.iter().flat_map(|table| &table.partitions);
+    contents.file_system.is_none()
+        && partitions.into_iter().all(|partition| partition.label.as_deref().is_some_and(ours))
+}
+
+/// Whether the first and the last mebibyte are zeros.
+fn has_zero_ends(file: &File, bytes: u64) -> std::io::Result<bool> {
+    let mut end = vec![0; to_usize(bytes.min(MIB))];
+    for offset in [0, bytes - end.len() as u64] {
+        file.read_exact_at(&mut end, offset)?;
+        if end.iter().any(|byte| *byte != 0) {
+            return Ok(false);
+        }
+    }
+    Ok(true)
 }
 
 fn refuse_large_sectors(device: &Path) -> anyhow::Result<()> {
