@@ -66,7 +66,7 @@ fn serve_kept(sample: &Sample, folder: &Path, options: VhostOptions) -> (ServedG
     let store = Arc::new(FileStore::open(sample.path("cold.hsi")).expect("there"));
     let config = ServeConfig { prefetching: Prefetching::Off, ..ServeConfig::default() };
     let disk = config.open(store, None).expect("opened");
-    let file = KeepFile::open(&folder.join("kept"), OpenedAs::Keeping, Duration::ZERO).expect("opened");
+    let file = KeepFile::open(&folder.join("kept"), OpenedAs::Keeping, KeepFile::PATIENCE).expect("opened");
     let kept = Arc::new(KeptDisk::new(disk.clone(), file).expect("an overlay"));
     let socket = folder.join("socket");
     let file = SocketFile::bind(&socket).expect("listens");
@@ -324,8 +324,8 @@ fn the_next_server_answers_what_the_last_one_left_and_nothing_twice() {
     assert_eq!(guest.answered(0), (9, 4097));
     wait_until(|| gates.waiting(0) > 0);
     // It ends as a server does, and what waits is left: the guest sees no error.
-    first.disk.close();
     drop(first.server);
+    first.disk.close();
     assert_eq!(guest.used_idx(0), 1);
     drop(opens);
     // Asked while there is no server.

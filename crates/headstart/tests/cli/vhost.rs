@@ -39,7 +39,8 @@ for module in MODULES; do /bin/busybox insmod /$module; done
 exec /bin/busybox switch_root /new /sbin/init
 ";
 
-/// Another: writes, and again when a line is typed.
+/// Another: writes, and again when a line is typed. Without a journal, sync(2) flushes the disk before it
+/// writes the metadata.
 const WRITING_INIT: &str = "#!/bin/busybox sh
 for module in MODULES; do /bin/busybox insmod /$module; done
 /bin/busybox mount -t devtmpfs dev /dev
@@ -47,6 +48,7 @@ for module in MODULES; do /bin/busybox insmod /$module; done
 /bin/busybox dd if=/dev/zero of=/new/large bs=1M count=2
 /bin/busybox cp /new/fine /new/one
 /bin/busybox sync
+/bin/busybox sync -d /dev/vda
 /bin/busybox echo the first lasts
 read line
 /bin/busybox cp /new/one /new/two
