@@ -145,7 +145,9 @@ impl Finder {
     fn client(&self) -> Result<Arc<HttpClient>, HttpError> {
         let mut client = self.client.lock();
         if client.is_none() {
-            *client = Some(HttpClient::new(Timeouts { connect: PATIENCE, stall: PATIENCE })?);
+            // The call's own end comes first, and is remembered.
+            let patience = 2 * PATIENCE;
+            *client = Some(HttpClient::new(Timeouts { connect: patience, stall: patience })?);
         }
         Ok(client.as_ref().map(Arc::clone).expect("it was made"))
     }
