@@ -70,8 +70,8 @@ fn a_mount_asks_its_registry_for_little() {
     let lines = relay.take_lines();
     let manifests = lines.iter().filter(|line| line.contains("/manifests/")).count();
     let others = lines.len() - manifests;
-    // One for the snapshotter and one for the server; the image's head, and what a mount reads of it, which is
-    // in more pieces where the machine is busy.
+    // One for the snapshotter and one for the server; the image's head, and what a mount reads of it: more
+    // pieces where the machine is busy.
     assert!(manifests == 2 && others <= 8, "{lines:?}");
     assert_eq!(containers.with_key("Remove", &format!("headstart/1/{layer}")).code, OK);
     wait_until("the image is unmounted", || containers.mounted().is_empty());
