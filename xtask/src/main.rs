@@ -17,6 +17,9 @@ const USAGE: &str = "usage: cargo run -p xtask -- tidy            the rules of t
                                                   changes the code and looks whether a test fails";
 
 fn main() -> ExitCode {
+    if let Some(noted) = checks::doc::note() {
+        return noted;
+    }
     let arguments: Vec<String> = std::env::args().skip(1).collect();
     let arguments: Vec<&str> = arguments.iter().map(String::as_str).collect();
     // xtask is a direct member of the workspace, so its parent is the root of the repository.

@@ -100,8 +100,7 @@ fn a_remote_disk_has_no_thread_for_a_request() {
     let _alone = ALONE.lock();
     let bench = bench();
     let web = Web::serve(bench.bytes("hot"));
-    for (manner, has_cache) in [(Manner::After(20), false), (Manner::Held, false), (Manner::After(20), true)]
-    {
+    for has_cache in [false, true] {
         web.behave(Manner::After(0));
         let read = ReadOptions { read_ahead_bytes: 0, ..reads(64, 4 << 20) };
         let mut options = streaming(read, 20_000);
@@ -111,15 +110,13 @@ fn a_remote_disk_has_no_thread_for_a_request() {
         let most = decoders() + 3 + usize::from(has_cache);
         let disk = ServedDisk::open(Arc::new(web.open_patiently()), &options, None).expect("an image");
         disk.read_at((WINDOWS - 1) * WINDOW, &mut [0; 8]).expect("the index is read");
-        web.behave(manner);
+        web.behave(Manner::Held);
         begin(&disk, Some(Arc::new(Kernel)));
         let offsets = (0..WINDOWS).step_by(4).map(|window| window * WINDOW + 8192);
         let answers: Vec<_> = offsets.map(|offset| (offset, ask(&disk, offset, 8192))).collect();
         web.wait_for_requests(8);
         assert!(threads() <= most, "{} threads", threads());
-        if manner == Manner::Held {
-            web.behave(Manner::After(0));
-        }
+        web.behave(Manner::After(0));
         for (offset, answer) in &answers {
             let now = threads();
             assert!(now <= most, "{now} threads");

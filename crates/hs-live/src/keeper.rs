@@ -2,13 +2,13 @@
 //! notes that the system in a slot has come up.
 
 use std::os::unix::fs::MetadataExt;
-use std::path::{Path, PathBuf};
+use std::path::Path;
 use std::process::Stdio;
 use std::time::Duration;
 
 use anyhow::{Context, bail};
 use hs_service::careful;
-use rustix::fs::{major, minor};
+use hs_store::ShownDevice;
 use rustix::mount::{UnmountFlags, unmount};
 
 use crate::came_up::CameUp;
@@ -48,7 +48,7 @@ pub fn run<T>(command_line: &str, digest: &str) -> anyhow::Result<T> {
     let mut came_up = CameUp::of(&words);
     loop {
         let device = device_of(&medium)?;
-        while device.exists() {
+        while device.as_ref().is_some_and(|device| !device.is_gone()) {
             if came_up.as_mut().is_some_and(CameUp::is_noted) {
                 came_up = None;
             }
@@ -65,8 +65,8 @@ pub fn run<T>(command_line: &str, digest: &str) -> anyhow::Result<T> {
     }
 }
 
-/// Where the kernel shows the device whose file system is mounted there.
-fn device_of(medium: &Path) -> anyhow::Result<PathBuf> {
-    let number = medium.metadata().with_context(|| format!("look at {}", medium.display()))?.dev();
-    Ok(PathBuf::from(format!("/sys/dev/block/{}:{}", major(number), minor(number))))
+/// The device whose file system is mounted there; none if it is gone already.
+fn device_of(medium: &Path) -> anyhow::Result<Option<ShownDevice>> {
+    let metadata = medium.metadata().with_context(|| format!("look at {}", medium.display()))?;
+    Ok(ShownDevice::of(metadata.dev()))
 }

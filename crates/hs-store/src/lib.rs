@@ -48,6 +48,7 @@ mod layer;
 mod memory;
 mod open_file;
 mod retry;
+mod shown_device;
 #[cfg(any(test, feature = "testing"))]
 pub mod virtual_clock;
 
@@ -66,6 +67,7 @@ pub use file::FileStore;
 pub use layer::{Filter, Layer};
 pub use memory::MemoryStore;
 pub use retry::{Retry, RetryCounters, RetrySnapshot};
+pub use shown_device::ShownDevice;
 
 /// Takes the pieces of a stream, in order; `Break` asks for no more.
 pub type Sink<'a> = dyn FnMut(&[u8]) -> ControlFlow<()> + 'a;

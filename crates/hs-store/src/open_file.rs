@@ -10,8 +10,10 @@ use std::time::{Duration, Instant};
 
 use hs_units::BLOCK_BYTES;
 use parking_lot::{Mutex, RwLock};
-use rustix::fs::{Advice, major, minor};
+use rustix::fs::Advice;
 use rustix::io::Errno;
+
+use crate::ShownDevice;
 
 /// How long a device may be away before reads fail: as long as a server.
 const PATIENCE: Duration = Duration::from_secs(60);
@@ -27,8 +29,8 @@ const GONE: [Errno; 3] = [Errno::IO, Errno::NXIO, Errno::NODEV];
 pub(crate) struct Handles {
     pub(crate) random: File,
     pub(crate) sequential: File,
-    /// Where the kernel shows the device below the file, if there is one.
-    device: Option<PathBuf>,
+    /// The device below the file, if there is one.
+    device: Option<ShownDevice>,
 }
 
 impl Handles {
@@ -39,13 +41,12 @@ impl Handles {
         let _ = rustix::fs::fadvise(&sequential, 0, None, Advice::Sequential);
         let metadata = random.metadata()?;
         let number = if metadata.file_type().is_block_device() { metadata.rdev() } else { metadata.dev() };
-        let shown = PathBuf::from(format!("/sys/dev/block/{}:{}", major(number), minor(number)));
-        Ok(Self { random, sequential, device: Some(shown).filter(|shown| shown.exists()) })
+        Ok(Self { random, sequential, device: ShownDevice::of(number) })
     }
 
-    /// Whether the kernel does not show the device any more.
+    /// Whether the kernel does not show the device any more, or another of its number.
     pub(crate) fn is_gone(&self) -> bool {
-        self.device.as_ref().is_some_and(|shown| !shown.exists())
+        self.device.as_ref().is_some_and(ShownDevice::is_gone)
     }
 
     /// The same after a read that failed: commands to a device fail a moment before it vanishes.

@@ -21,6 +21,16 @@ pub(super) fn command(root: &Path) -> Command {
     command
 }
 
+/// Cargo whose compiler lints the workspace as it compiles it. Every step that runs what is compiled uses it:
+/// with another compiler cargo would compile the workspace once more.
+pub(super) fn linting(root: &Path) -> Command {
+    let mut command = command(root);
+    if let Some(driver) = beside("clippy-driver") {
+        command.env("RUSTC_WORKSPACE_WRAPPER", driver);
+    }
+    command
+}
+
 /// Where cargo leaves its results.
 pub(super) fn target(root: &Path) -> PathBuf {
     std::env::var_os("CARGO_TARGET_DIR").map_or_else(|| root.join("target"), Into::into)

@@ -7,7 +7,7 @@ use super::cargo;
 use super::tally::Tally;
 
 pub(super) fn run(root: &Path) -> Tally {
-    let mut command = cargo::command(root);
+    let mut command = cargo::linting(root);
     command.args(["test", "--workspace", "--doc", "--no-fail-fast"]).args(cargo::locked());
     let output = match command.stderr(Stdio::inherit()).output() {
         Ok(output) => output,

@@ -71,7 +71,7 @@ fn release(root: &Path) -> Outcome {
     let mut arguments = vec!["--cargo-profile", "release", "--lib", "--bins"];
     arguments.extend(packages);
     let variables = &[("PROPTEST_CASES", LONG_CASES)];
-    nextest::run(root, &Run { profile: "long", arguments: &arguments, variables })
+    nextest::run(root, &Run { profile: "long", arguments: &arguments, variables, plain: true })
 }
 
 /// Tests of the program with more seeds than usual.
@@ -81,13 +81,16 @@ fn cli(root: &Path, filter: &str, variable: &str, count: &str) -> Outcome {
 
 fn filtered(root: &Path, package: &str, filter: &str, variables: &[(&str, &str)]) -> Outcome {
     let filter = format!("package({package}) & test({filter})");
-    nextest::run(root, &Run { profile: "long", arguments: &["--workspace", "-E", &filter], variables })
+    nextest::run(
+        root,
+        &Run { profile: "long", arguments: &["--workspace", "-E", &filter], variables, plain: false },
+    )
 }
 
 /// Tests that `make test` leaves out, by its profile in `.config/nextest.toml`.
 fn left_out(root: &Path) -> Outcome {
     let arguments = ["-p", "headstart", "--test", "cli", "-E", LEFT_OUT];
-    nextest::run(root, &Run { profile: "long", arguments: &arguments, variables: &[] })
+    nextest::run(root, &Run { profile: "long", arguments: &arguments, variables: &[], plain: false })
 }
 
 /// The program as people get it; what became of the build otherwise.

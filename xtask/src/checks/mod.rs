@@ -7,10 +7,13 @@ use std::time::{Duration, Instant};
 
 mod book;
 mod cargo;
+pub(crate) mod doc;
 mod doctests;
+mod lints;
 mod long;
 mod nextest;
 mod slowest;
+mod space;
 mod tally;
 mod usual;
 
@@ -71,11 +74,15 @@ pub(crate) fn run(root: &Path, steps: &[Step], wanted: &[&str]) -> ExitCode {
     }
     let began = Instant::now();
     let chosen = steps.iter().filter(|(name, _)| wanted.is_empty() || wanted.contains(name));
-    let (beside, others): (Vec<&Step>, Vec<&Step>) = chosen.partition(|(name, _)| BESIDE.contains(name));
     let results: Vec<Ended> = thread::scope(|threads| {
-        let take = |step: &Step| take(root, step);
-        let beside: Vec<_> = beside.into_iter().map(|step| threads.spawn(move || take(step))).collect();
-        let mut results: Vec<Ended> = others.into_iter().map(take).collect();
+        let (mut results, mut beside) = (Vec::new(), Vec::new());
+        for step in chosen {
+            if BESIDE.contains(&step.0) {
+                beside.push(threads.spawn(|| take(root, step)));
+            } else {
+                results.push(take(root, step));
+            }
+        }
         results.extend(beside.into_iter().map(|step| step.join().expect("no panic")));
         results
     });
@@ -88,6 +95,9 @@ pub(crate) fn run(root: &Path, steps: &[Step], wanted: &[&str]) -> ExitCode {
         println!("The seconds are not kept: {error:#}");
     }
     let (summary, all_passed) = summary(&results);
+    if !all_passed {
+        space::full_disks(root).iter().for_each(|line| println!("{line}"));
+    }
     print!("{summary}");
     if all_passed { ExitCode::SUCCESS } else { ExitCode::FAILURE }
 }

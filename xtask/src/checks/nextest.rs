@@ -23,6 +23,8 @@ pub(super) struct Run<'a> {
     /// More words for `cargo nextest run`.
     pub(super) arguments: &'a [&'a str],
     pub(super) variables: &'a [(&'a str, &'a str)],
+    /// Compiled as people get it, by the compiler alone.
+    pub(super) plain: bool,
 }
 
 /// Runs them. Without nextest, or without one test, nothing was checked.
@@ -54,7 +56,7 @@ impl Run<'_> {
     fn command(&self, root: &Path) -> Command {
         let cores = available_parallelism().map_or(1, usize::from);
         let places = (cores * PLACES_PER_CORE).to_string();
-        let mut command = cargo::command(root);
+        let mut command = if self.plain { cargo::command(root) } else { cargo::linting(root) };
         command.args(["nextest", "run", "--profile", self.profile, "--test-threads", &places]);
         command.args(cargo::locked()).args(self.arguments).envs(self.variables.iter().copied());
         // The same random inputs each time, so that what fails is a change; `test-long` tries new ones.

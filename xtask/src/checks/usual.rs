@@ -3,25 +3,24 @@
 use std::path::Path;
 use std::process::Command;
 
-use serde::Deserialize;
-
 use super::tally::Tally;
-use super::{Outcome, Step, book, cargo, doctests, nextest};
+use super::{Outcome, Step, book, cargo, doc, doctests, lints, nextest};
 use crate::tidy;
 
 pub(crate) const USUAL: &[Step] = &[
     ("format", format),
-    ("lints", lints),
     ("tidy", check_rules),
+    ("lints", lints::check),
+    ("ui", page),
     ("tests", |root| nextest::run(root, &WHOLE)),
     ("examples", |root| Outcome::Tests(Box::new(doctests::run(root)))),
-    ("doc", documentation),
+    ("doc", doc::check),
     ("book", book::check),
     ("deny", deny),
-    ("ui", page),
 ];
 
-/// What uses no cargo begins at once and goes on beside the others, since it mostly keeps one processor busy.
+/// What goes on beside the steps behind it, since it uses no cargo and mostly keeps one processor busy. The
+/// page's tests in a browser need the program, which `lints` compiles.
 pub(crate) const BESIDE: &[&str] = &["ui"];
 
 /// What can be run again and again while one edits: no machine boots but one small guest, and no lint waits
@@ -33,25 +32,13 @@ pub(crate) const QUICK: &[Step] = &[
 ];
 
 const WHOLE: nextest::Run<'_> =
-    nextest::Run { profile: "default", arguments: &["--workspace"], variables: &[] };
+    nextest::Run { profile: "default", arguments: &["--workspace"], variables: &[], plain: false };
 
 fn format(root: &Path) -> Outcome {
     if !cargo::has(root, "fmt") {
         return Outcome::Skipped("cargo fmt is missing; scripts/setup.sh says how to get it".into());
     }
     Outcome::of(cargo::command(root).args(["fmt", "--all", "--check"]))
-}
-
-fn lints(root: &Path) -> Outcome {
-    if !cargo::has(root, "clippy") {
-        return Outcome::Skipped("cargo clippy is missing; scripts/setup.sh says how to get it".into());
-    }
-    let mut command = cargo::command(root);
-    command.args(["clippy", "--workspace", "--all-targets"]).args(cargo::locked());
-    if cargo::denies_warnings() {
-        command.args(["--", "-D", "warnings"]);
-    }
-    Outcome::of(&mut command)
 }
 
 fn check_rules(root: &Path) -> Outcome {
@@ -63,56 +50,6 @@ fn check_rules(root: &Path) -> Outcome {
         }
         Err(error) => Outcome::Failed(format!("{error:#}")),
     }
-}
-
-fn documentation(root: &Path) -> Outcome {
-    let targets = match documented(root) {
-        Ok(targets) => targets,
-        Err(error) => return Outcome::Failed(format!("{error:#}")),
-    };
-    let mut command = cargo::command(root);
-    command.args(["doc", "--workspace", "--no-deps", "--document-private-items"]).args(cargo::locked());
-    command.args(targets);
-    let denies = cargo::denies_warnings();
-    if denies {
-        command.env("RUSTDOCFLAGS", "-D warnings");
-    }
-    // What `lints` has checked is not checked again, since this is how cargo clippy calls cargo.
-    if let Some(driver) = cargo::beside("clippy-driver") {
-        let lints = if denies { "-D__CLIPPY_HACKERY__warnings__CLIPPY_HACKERY__" } else { "" };
-        command.env("RUSTC_WORKSPACE_WRAPPER", driver).env("CLIPPY_ARGS", lints);
-    }
-    Outcome::of(&mut command)
-}
-
-/// The targets that cargo documents, named: with an example among them it builds dependencies with the
-/// features that tests need, which are built already.
-fn documented(root: &Path) -> anyhow::Result<Vec<String>> {
-    let output = cargo::command(root).args(["metadata", "--no-deps", "--format-version", "1"]).output()?;
-    let metadata: Metadata = serde_json::from_slice(&output.stdout)?;
-    let targets: Vec<Target> = metadata.packages.into_iter().flat_map(|package| package.targets).collect();
-    let of =
-        |kind: &'static str| targets.iter().filter(move |target| target.kind.iter().any(|it| it == kind));
-    let programs = of("bin").filter(|target| target.doc).map(|target| ["--bin".into(), target.name.clone()]);
-    let example = of("example").take(1).map(|target| ["--example".into(), target.name.clone()]);
-    Ok(std::iter::once("--lib".into()).chain(programs.chain(example).flatten()).collect())
-}
-
-#[derive(Deserialize)]
-struct Metadata {
-    packages: Vec<Package>,
-}
-
-#[derive(Deserialize)]
-struct Package {
-    targets: Vec<Target>,
-}
-
-#[derive(Deserialize)]
-struct Target {
-    kind: Vec<String>,
-    name: String,
-    doc: bool,
 }
 
 /// `tidy` checks licences and sources from the same deny.toml, so cargo-deny is a second opinion that is

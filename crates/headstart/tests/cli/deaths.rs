@@ -2,15 +2,18 @@
 //! next server, and by one that cannot.
 
 use std::fs;
+use std::io::Write;
+use std::os::unix::net::UnixStream;
 use std::path::Path;
 use std::process::Command;
 
 use crate::live::{Live, SERVER, SUM, live};
 use crate::machine::{Machine, SHELL_AS_INIT};
-use crate::scene::{made_once, run};
+use crate::scene::{Scene, made_once, run};
 
-/// A stick that is so slow that a read is nearly always under way.
-const SLOW: &str = "if=none,id=stick,format=raw,readonly=on,throttling.bps-read=2097152,file=";
+const STICK: &str = "if=none,id=stick,format=raw,readonly=on,file=";
+/// Tells QEMU to make the stick so slow that a read is nearly always under way.
+const SLOW: &str = "block_set_io_throttle stick 0 2097152 0 0 0 0";
 /// Nothing is read before it is asked for.
 const NO_PREFETCH: &str = "headstart.prefetch=off";
 const DEATHS: usize = 3;
@@ -63,8 +66,11 @@ struct Read {
     can_resend: bool,
 }
 
-fn read_through_deaths(live: &Live, machine: &mut Machine) -> Read {
+/// The stick is slow from when it is asked about, and not while the firmware reads.
+fn read_through_deaths(live: &Live, machine: &mut Machine, monitor: &str) -> Read {
     machine.in_the_root();
+    let mut monitor = UnixStream::connect(monitor).expect("QEMU's monitor");
+    writeln!(monitor, "{SLOW}").expect("QEMU listens");
     let both = format!("{{ cat /usr/lib/x86_64-linux-gnu/*.so* | sha256sum & {SUM}; wait; echo ended; }}");
     machine.ran(&format!("echo 3 >/proc/sys/vm/drop_caches; ({both} >/root/sums 2>&1 &)"));
     // Each kills another server than the one before.
@@ -86,14 +92,23 @@ fn read_through_deaths(live: &Live, machine: &mut Machine) -> Read {
     Read { sums, failed, can_resend: warned.trim() == "0" }
 }
 
+/// A machine's monitor, and the words for it.
+fn monitor(scene: &Scene) -> (String, String) {
+    let monitor = scene.arg("monitor");
+    let listens = format!("unix:{monitor},server=on,wait=off");
+    (monitor, listens)
+}
+
 /// The stick is at a USB controller. The firmware, a BIOS, starts its boot loader.
 #[test]
 fn reads_under_way_are_sent_again_by_a_kernel_that_can() {
     let Some(live) = live() else { return };
-    let stick = format!("{SLOW}{}", stick_with_newer_kernel(&live));
+    let scene = Scene::new();
+    let (monitor, listens) = monitor(&scene);
+    let stick = format!("{STICK}{}", stick_with_newer_kernel(&live));
     let usb = ["-device", "qemu-xhci", "-drive", &stick, "-device", "usb-storage,drive=stick"];
-    let mut machine = Machine::start("768M", ["-vga", "std"].iter().chain(&usb));
-    let Read { sums, failed, can_resend } = read_through_deaths(&live, &mut machine);
+    let mut machine = Machine::start("768M", ["-vga", "std", "-monitor", &listens].iter().chain(&usb));
+    let Read { sums, failed, can_resend } = read_through_deaths(&live, &mut machine, &monitor);
     assert!(can_resend && sums.contains(&live.sum()) && failed == 0, "{failed} failed: {sums}");
     assert!(machine.ran("ls /sys/block").split_whitespace().any(|disk| disk == "sda"));
     assert!(machine.ran("ls /sys/bus/usb/drivers/usb-storage").contains(":1.0"));
@@ -104,10 +119,13 @@ fn reads_under_way_are_sent_again_by_a_kernel_that_can() {
 #[test]
 fn reads_under_way_end_on_a_kernel_that_cannot_send_them_again() {
     let Some(live) = live() else { return };
-    let stick = format!("{SLOW}{}", live.file("bios.iso"));
+    let scene = Scene::new();
+    let (monitor, listens) = monitor(&scene);
+    let stick = format!("{STICK}{}", live.file("bios.iso"));
     let root = format!("root=headstart:LABEL=HEADSTART#{} {NO_PREFETCH} {SHELL_AS_INIT}", live.name);
-    let mut machine = live.start(&root, &["-drive", &stick, "-device", "virtio-blk-pci,drive=stick"]);
-    let Read { sums, failed, can_resend } = read_through_deaths(&live, &mut machine);
+    let drive = ["-drive", &stick, "-device", "virtio-blk-pci,drive=stick"];
+    let mut machine = live.start(&root, &[&drive[..], &["-monitor", &listens]].concat());
+    let Read { sums, failed, can_resend } = read_through_deaths(&live, &mut machine, &monitor);
     assert!(!can_resend, "Debian's 6.1 cannot");
     let is_right = sums.contains(&live.sum());
     // What a program has mapped is a bus error.
