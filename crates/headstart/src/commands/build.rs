@@ -1,7 +1,7 @@
 //! `headstart build`
 
 use std::num::NonZeroUsize;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 use anyhow::bail;
@@ -84,6 +84,7 @@ pub(crate) fn run(args: &Build, quiet: bool) -> anyhow::Result<()> {
         keep_in: Some(folder_of(&args.output)),
         unpack_limit_bytes: args.unpack_limit.0,
         like: like.clone().or(base_is_like),
+        first_files: first_files(args.order.as_ref())?,
         ..SourceOptions::default()
     };
     let source = name.open(&options, &bar)?;
@@ -128,6 +129,14 @@ pub(crate) fn run(args: &Build, quiet: bool) -> anyhow::Result<()> {
     sign_output(digest, &args.output, args.signed.sign.as_deref())?;
     let hot = hot.as_ref().map(|hot| (hot, None));
     print(&args.output, args.json, &report, hot, Vec::new(), source.kept_bytes())
+}
+
+/// The files that the start in a profile read, in the order of their first reads.
+fn first_files(profile: Option<&PathBuf>) -> anyhow::Result<Vec<String>> {
+    let Some(path) = profile else { return Ok(Vec::new()) };
+    let profiles = read_profiles(std::slice::from_ref(path))?;
+    let files = profiles.iter().flat_map(hs_trace::Profile::files_in_first_access);
+    Ok(files.map(str::to_owned).collect())
 }
 
 /// An image that a flag names.
