@@ -412,7 +412,8 @@ impl Source {
         }
     }
 
-    /// How many blocks at the disk's start hold the tables of its file system; zero if that is not known.
+    /// How many blocks at the disk's start hold the tables of its file system, and behind them libraries that
+    /// many of its programs need; zero if that is not known.
     #[must_use]
     pub fn table_blocks(&self) -> u64 {
         match &self.disk {
