@@ -42,7 +42,7 @@ pub(crate) struct Build {
     /// Lay the files that the start in this profile read before all others, in the order of their first
     /// reads: starts that nothing was recorded of find them together. The profile may be of another state of
     /// the tree, since paths count.
-    #[arg(long, value_name = "P", hide_short_help = true, conflicts_with = "like")]
+    #[arg(long, value_name = "P", hide_short_help = true, conflicts_with_all = ["like", "base"])]
     pub order: Option<PathBuf>,
     #[command(flatten)]
     pub use_of: ProfileUse,

@@ -6,7 +6,7 @@ use std::sync::Arc;
 
 use anyhow::bail;
 use hs_build::HotPlacement;
-use hs_build::source::{Source, SourceOptions};
+use hs_build::source::{Source, SourceKind, SourceOptions};
 use hs_build::{BaseBlocks, BuildOptions, BuildReport, OptimizeOptions, OptimizeReport};
 use hs_image::{Image, Progress};
 use hs_start::location::ImageLocation;
@@ -99,6 +99,14 @@ pub(crate) fn run(args: &Build, quiet: bool) -> anyhow::Result<()> {
             like.name()
         );
     }
+    let is_tree =
+        matches!(source.kind(), SourceKind::Directory | SourceKind::Archive | SourceKind::Container);
+    if args.order.is_some() && !is_tree {
+        bail!(
+            "{}: --order is for a directory, an archive or a container's image; a disk stays as it is",
+            name.shown()
+        );
+    }
     refuse_no_disk(&source, &name.shown(), args.raw || args.partition.is_some())?;
     if !quiet {
         say_of_source(&source, &name.shown(), &args.output);
@@ -136,7 +144,14 @@ fn first_files(profile: Option<&PathBuf>) -> anyhow::Result<Vec<String>> {
     let Some(path) = profile else { return Ok(Vec::new()) };
     let profiles = read_profiles(std::slice::from_ref(path))?;
     let files = profiles.iter().flat_map(hs_trace::Profile::files_in_first_access);
-    Ok(files.map(str::to_owned).collect())
+    let files: Vec<String> = files.map(str::to_owned).collect();
+    if files.is_empty() {
+        bail!(
+            "{}: it names no files, so --order has none to lay first; record the start anew",
+            path.display()
+        );
+    }
+    Ok(files)
 }
 
 /// An image that a flag names.
