@@ -235,8 +235,10 @@ fn nodes_of(plan: &Plan, paths: &[String]) -> Vec<NodeId> {
     if paths.is_empty() {
         return Vec::new();
     }
-    let names = paths.iter().map(|path| path.trim_start_matches('/').as_bytes());
-    let wanted: HashMap<&[u8], usize> = names.zip(0..).collect();
+    // Backwards, so that the first of equal paths counts.
+    let ranks = paths.iter().enumerate().rev();
+    let wanted: HashMap<&[u8], usize> =
+        ranks.map(|(rank, path)| (path.trim_start_matches('/').as_bytes(), rank)).collect();
     let all = (0..plan.nodes()).map(|index| plan.node(index));
     let mut found: Vec<(usize, NodeId)> =
         all.filter_map(|node| Some((*wanted.get(&plan.path(node)[..])?, node))).collect();
