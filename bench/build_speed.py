@@ -30,6 +30,9 @@ def measure(bench):
     runs = bench.turns({level: lambda level=level: build(level) for level in LEVELS}, say="{processor_s:.1f} s")
     bench.figure("processor time of a build ÷ 2 cores, default level", runs.median("default", "processor_s") / CORES,
                  unit="s", at_most=30, detail=runs.detail())
+    files = sum(os.lstat(os.path.join(at, name)).st_size for at, _, names in os.walk(root) for name in names)
+    bench.figure("files of the tree ÷ processor time of a default build × 2 cores",
+                 files / 1e6 * CORES / runs.median("default", "processor_s"), unit="MB/s", at_least=45)
     theirs = squashfs(root, "demo").stat().st_size
     bench.figure("image of the default level ÷ squashfs at zstd 15", runs.median("default", "image_bytes") / theirs,
                  at_most=1.10, detail={"squashfs_bytes": theirs})

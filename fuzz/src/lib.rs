@@ -8,6 +8,7 @@ pub mod block_log;
 pub mod cloop;
 pub mod composed;
 pub mod container;
+pub mod elf_needs;
 pub mod ext4;
 pub mod fill_events;
 pub mod http_reply;
@@ -42,6 +43,7 @@ pub const TARGETS: &[(&str, Target)] = &[
     ("cloop", cloop::run),
     ("composed", composed::run),
     ("container", container::run),
+    ("elf_needs", elf_needs::run),
     ("ext4", ext4::run),
     ("fill_events", fill_events::run),
     ("http_reply", http_reply::run),

@@ -634,3 +634,50 @@ fn a_file_that_the_user_may_not_read_is_named() {
         other => panic!("{other:?}"),
     }
 }
+
+/// The block that holds only this byte.
+fn block_of(source: &Source, byte: u8) -> u64 {
+    let mut block = [0; 4096];
+    let mut holds = |number: &u64| {
+        source.read_at(number * 4096, &mut block).unwrap();
+        block == [byte; 4096]
+    };
+    (0..source.bytes() / 4096).find(|number| holds(number)).expect("a block")
+}
+
+#[test]
+fn files_that_are_first_lie_first_in_their_order() {
+    let folder = tempfile::tempdir().unwrap();
+    fs::create_dir(folder.path().join("d")).unwrap();
+    for (name, byte) in [("d/a", 1), ("b", 2), ("c", 3)] {
+        fs::write(folder.path().join(name), [byte; 4096]).unwrap();
+    }
+    let first_files = ["/c", "/gone", "/d", "/d/a", "/c"].map(str::to_owned).to_vec();
+    let options = SourceOptions { first_files, ..SourceOptions::default() };
+    let ordered = Source::open(folder.path(), &options, &|_| {}).unwrap();
+    let plain = open(folder.path()).unwrap();
+    let places = |source: &Source| [3, 1, 2].map(|byte| block_of(source, byte));
+    assert!(places(&ordered).is_sorted(), "{:?}", places(&ordered));
+    assert!(!places(&plain).is_sorted(), "{:?}", places(&plain));
+}
+
+#[test]
+fn libraries_that_many_programs_need_lie_behind_the_tables() {
+    // It needs ld-linux-x86-64.so.2, libselinux.so.1 and libc.so.6.
+    let program = include_bytes!("../../../fuzz/corpus/elf_needs/program64");
+    let folder = tempfile::tempdir().unwrap();
+    let root = folder.path();
+    // The headers alone, then blocks of one byte.
+    let library = |byte: u8| [&program[..64 + 56], &[0; 3976], &[byte; 4096]].concat();
+    let mut headers = library(5);
+    headers[56] = 0;
+    fs::write(root.join("a-file"), [4; 40960]).unwrap();
+    fs::write(root.join("libc-2.36.so"), headers).unwrap();
+    symlink("libc-2.36.so", root.join("libc.so.6")).unwrap();
+    let tables_alone = open(root).unwrap().table_blocks();
+    assert!(block_of(&open(root).unwrap(), 5) >= tables_alone);
+    fs::write(root.join("program"), program).unwrap();
+    let source = open(root).unwrap();
+    assert!(block_of(&source, 5) < source.table_blocks());
+    assert!(block_of(&source, 4) >= source.table_blocks());
+}

@@ -66,8 +66,11 @@ fn assert_same(folder: &Path, format: &str, name: &str) -> Source {
 }
 
 /// Each kind of file that is read: the format's name in QEMU, and options.
-const KINDS: [(&str, &str); 11] = [
+const KINDS: [(&str, &str); 14] = [
     ("vmdk", "subformat=monolithicSparse"),
+    ("vmdk", "subformat=monolithicFlat"),
+    ("vmdk", "subformat=twoGbMaxExtentFlat"),
+    ("vmdk", "subformat=twoGbMaxExtentSparse"),
     ("vmdk", "subformat=monolithicSparse,zeroed_grain=on"),
     ("vmdk", "subformat=streamOptimized"),
     ("vdi", "static=off"),
@@ -99,9 +102,11 @@ fn every_kind_of_file_is_read_as_qemu_reads_it() {
         qemu("qemu-io", folder, &words);
         assert_same(folder, format, &name);
     }
-    let source = open(&folder.join("3.disk")).unwrap();
-    File::options().write(true).open(folder.join("3.disk")).unwrap().write_all_at(b"x", 0).unwrap();
-    assert!(source.verify_unchanged().unwrap_err().to_string().contains("it changed"));
+    for (disk, file) in [("6.disk", "6.disk"), ("1.disk", "1-flat.disk")] {
+        let source = open(&folder.join(disk)).unwrap();
+        File::options().write(true).open(folder.join(file)).unwrap().write_all_at(b"x", 0).unwrap();
+        assert!(source.verify_unchanged().unwrap_err().to_string().contains("it changed"));
+    }
 }
 
 #[test]
@@ -111,6 +116,7 @@ fn large_disks_with_little_in_them_cost_little() {
     // In VHDX one entry of the table is left out after 4 GiB.
     let kinds = [
         ("vmdk", "subformat=monolithicSparse"),
+        ("vmdk", "subformat=twoGbMaxExtentSparse"),
         ("vdi", "static=off"),
         ("vpc", "subformat=dynamic,force_size=on"),
         ("vhdx", "block_size=1M"),
@@ -127,6 +133,113 @@ fn large_disks_with_little_in_them_cost_little() {
             assert_eq!([block[0], block[4096]], expected, "{format} at {at}");
         }
     }
+}
+
+/// Writes the text of a disk in three parts: of `a`, nothing, and of `b`.
+fn in_parts(folder: &Path, lines: &str) -> PathBuf {
+    let path = folder.join("parts");
+    fs::write(&path, format!("# Disk DescriptorFile\nversion=1\nparentCID=ffffffff\n{lines}")).unwrap();
+    path
+}
+
+#[test]
+fn parts_of_a_disk_may_begin_anywhere() {
+    let work = tempfile::tempdir().unwrap();
+    let folder = work.path();
+    let bytes = |seed: u64, len: usize| {
+        let mut bytes = vec![0; len];
+        Prng::new(seed).fill(&mut bytes);
+        bytes
+    };
+    let (a, b) = (bytes(1, 10_752), bytes(2, 9_000));
+    fs::write(folder.join("the a"), &a).unwrap();
+    fs::write(folder.join("b"), &b).unwrap();
+    let disk = in_parts(folder, "RW 21 FLAT \"the a\" 0\nRW 40 ZERO\nRW 11 FLAT \"b\" 5\n");
+    let source = open(&disk).unwrap();
+    let expected = [&a[..], &[0; 20_480], &b[2560..8192]].concat();
+    assert_eq!(source.file_bytes(), expected.len() as u64);
+    let mut read = vec![0xff; source.bytes() as usize];
+    for (at, piece) in (0..).step_by(4096 + 512).zip(read.chunks_mut(4096 + 512)) {
+        source.read_at(at, piece).unwrap();
+    }
+    assert!(read[..expected.len()] == expected && read[expected.len()..].iter().all(|&byte| byte == 0));
+    let ranges: Vec<_> =
+        source.data_ranges().unwrap().iter().map(|range| (range.offset, range.len)).collect();
+    assert_eq!(ranges, [(0, 12_288), (28_672, 8_192)]);
+}
+
+#[test]
+fn only_files_of_the_folder_are_parts_of_a_disk() {
+    let work = tempfile::tempdir().unwrap();
+    let folder = &work.path().join("folder");
+    fs::create_dir(folder).unwrap();
+    fs::write(folder.join("a"), [1; 4096]).unwrap();
+    fs::write(work.path().join("secret"), [2; 4096]).unwrap();
+    fs::hard_link(folder.join("a"), folder.join("again")).unwrap();
+    std::os::unix::fs::symlink("../secret", folder.join("link")).unwrap();
+    std::os::unix::fs::symlink("a", folder.join("inside")).unwrap();
+    fs::create_dir(folder.join("d")).unwrap();
+    assert!(open(&in_parts(folder, "RW 8 FLAT \"inside\" 0\n")).is_ok());
+    for (lines, word) in [
+        ("RW 8 FLAT \"../secret\" 0", "no name of a file in its folder"),
+        ("RW 8 FLAT \"/etc/passwd\" 0", "no name of a file in its folder"),
+        ("RW 8 FLAT \"..\" 0", "no name of a file in its folder"),
+        ("RW 8 FLAT \"link\" 0", "link, which does not lie in its folder"),
+        ("RW 8 FLAT \"d\" 0", "d, which is no regular file"),
+        ("RW 8 FLAT \"none\" 0", "none, which cannot be opened: No such file"),
+        ("RW 8 FLAT \"a\" 0\nRW 8 FLAT \"again\" 0", "again, which has another one too"),
+        ("RW 1 FLAT \"parts\" 0", "parts, which has another one too"),
+        ("RW 9 FLAT \"a\" 0", "its part a: its end at 4608"),
+        ("RW 8 SPARSE \"a\"", "its part a: its VMDK header is damaged"),
+        ("createType=\"monolithicFlat\"", "its descriptor is damaged"),
+    ] {
+        let error = refused(&in_parts(folder, lines));
+        assert!(error.contains(word), "{lines}: no {word:?} in {error}");
+    }
+    let child = folder.join("child");
+    fs::write(&child, "# Disk DescriptorFile\nparentCID=1234\nRW 8 FLAT \"a\" 0\n").unwrap();
+    assert!(refused(&child).contains("differs from another disk"));
+}
+
+/// A VHDX file as a machine leaves it that was killed: an entry of the log waits, here without changes.
+fn unclosed(file: &mut Vec<u8>) {
+    let sum = |bytes: &mut [u8]| {
+        bytes[4..8].fill(0);
+        let sum = crc32c::crc32c(bytes);
+        bytes[4..8].copy_from_slice(&sum.to_le_bytes());
+    };
+    let log = u64::from_le_bytes(file[0x10000 + 72..][..8].try_into().unwrap()) as usize;
+    let len = file.len() as u64;
+    for header in [0x10000, 0x20000] {
+        let header = &mut file[header..][..4096];
+        header[48..64].fill(7);
+        sum(header);
+    }
+    let entry = &mut file[log..][..4096];
+    entry.fill(0);
+    entry[..4].copy_from_slice(b"loge");
+    entry[8..12].copy_from_slice(&4096_u32.to_le_bytes());
+    entry[16..24].copy_from_slice(&1_u64.to_le_bytes());
+    entry[32..48].fill(7);
+    entry[48..56].copy_from_slice(&len.to_le_bytes());
+    entry[56..64].copy_from_slice(&len.to_le_bytes());
+    sum(entry);
+}
+
+#[test]
+fn a_vhdx_file_that_was_not_closed_is_read_after_what_the_message_says() {
+    let work = tempfile::tempdir().unwrap();
+    let folder = work.path();
+    raw(folder, 3 << 20);
+    qemu("qemu-img", folder, &["convert", "-f", "raw", "-O", "vhdx", "raw", "vhdx"]);
+    let mut file = fs::read(folder.join("vhdx")).unwrap();
+    unclosed(&mut file);
+    fs::write(folder.join("vhdx"), file).unwrap();
+    let error = refused(&folder.join("vhdx"));
+    assert!(error.contains("was not closed") && error.contains("`qemu-img check -r all`"), "{error}");
+    let check = Command::new("qemu-img").args(["check", "-r", "all", "vhdx"]).current_dir(folder).output();
+    assert!(check.unwrap().status.success());
+    assert_same(folder, "vhdx", "vhdx");
 }
 
 /// A streamOptimized file as programs write it that do not know where the tables will be: the header that

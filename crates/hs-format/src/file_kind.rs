@@ -50,13 +50,14 @@ pub enum FileKind {
 /// Offset, magic bytes and what they mean; the first that fits counts. From the documentation of each format.
 /// Formats that begin at byte 0 come first; ISO 9660 comes before the partition table, because hybrid images
 /// have both.
-const MAGICS: [(usize, &[u8], FileKind); 33] = [
+const MAGICS: [(usize, &[u8], FileKind); 34] = [
     (0, &SUPERBLOCK_MAGIC, FileKind::Image),
     (0, &PACK_MAGIC, FileKind::Pack),
     (0, b"HSPROF\0\0", FileKind::Profile),
     (0, b"QFI\xfb", FileKind::Qcow2),
     (0, b"#!/bin/sh\n#V", FileKind::Cloop),
     (0, b"KDMV", FileKind::VirtualDisk),
+    (0, b"# Disk DescriptorFile", FileKind::VirtualDisk),
     (0, b"vhdxfile", FileKind::VirtualDisk),
     (0, b"conectix", FileKind::VirtualDisk),
     (0x40, &[0x7f, 0x10, 0xda, 0xbe], FileKind::VirtualDisk),

@@ -1,9 +1,11 @@
 //! The record of one start.
 
+use std::collections::HashSet;
+
 use hs_units::{BLOCK_BYTES, BlockRange, Digest, Lba, Nanos};
 
 use crate::error::{FileFault, Limit, ReadFault, TraceError};
-use crate::{BlockSet, ProfileHead, limits};
+use crate::{BlockSet, FileMap, ProfileHead, limits};
 
 /// Kernel read-ahead on the device that was recorded.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
@@ -128,6 +130,19 @@ impl Profile {
     #[must_use]
     pub fn extents(&self) -> Vec<BlockRange> {
         self.block_set().runs().collect()
+    }
+
+    /// The paths of the files that the start read of, in the order of their first reads. Files that are only
+    /// named are not among them.
+    #[must_use]
+    pub fn files_in_first_access(&self) -> Vec<&str> {
+        let owners = FileMap::new(&self.files);
+        let (mut seen, mut paths) = (HashSet::new(), Vec::new());
+        for run in self.first_access_runs() {
+            let read = owners.split(run).into_iter().filter_map(|piece| piece.page_of);
+            paths.extend(read.map(|(file, _)| file.path.as_str()).filter(|path| seen.insert(*path)));
+        }
+        paths
     }
 
     /// How many distinct blocks were read.

@@ -39,6 +39,11 @@ pub(crate) struct Build {
     /// Also optimize for the start in this profile, as `optimize` does. Repeatable.
     #[arg(short, long = "profile", value_name = "P")]
     pub profiles: Vec<PathBuf>,
+    /// Lay the files that the start in this profile read before all others, in the order of their first
+    /// reads: starts that nothing was recorded of find them together. The profile may be of another state of
+    /// the tree, since paths count.
+    #[arg(long, value_name = "P", hide_short_help = true, conflicts_with_all = ["like", "base"])]
+    pub order: Option<PathBuf>,
     #[command(flatten)]
     pub use_of: ProfileUse,
     /// Codec and level: zstd:1 to zstd:22, lz4:0 to lz4:12, zlib:1 to zlib:9, or store. For a release use

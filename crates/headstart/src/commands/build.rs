@@ -1,12 +1,12 @@
 //! `headstart build`
 
 use std::num::NonZeroUsize;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 use anyhow::bail;
 use hs_build::HotPlacement;
-use hs_build::source::{Source, SourceOptions};
+use hs_build::source::{Source, SourceKind, SourceOptions};
 use hs_build::{BaseBlocks, BuildOptions, BuildReport, OptimizeOptions, OptimizeReport};
 use hs_image::{Image, Progress};
 use hs_start::location::ImageLocation;
@@ -84,6 +84,7 @@ pub(crate) fn run(args: &Build, quiet: bool) -> anyhow::Result<()> {
         keep_in: Some(folder_of(&args.output)),
         unpack_limit_bytes: args.unpack_limit.0,
         like: like.clone().or(base_is_like),
+        first_files: first_files(args.order.as_ref())?,
         ..SourceOptions::default()
     };
     let source = name.open(&options, &bar)?;
@@ -96,6 +97,14 @@ pub(crate) fn run(args: &Build, quiet: bool) -> anyhow::Result<()> {
             "{}: this cannot be laid out like its disk: --like takes an image that `build` made of a directory, an \
              archive or a container's image, for another of these that is not much larger; build without it",
             like.name()
+        );
+    }
+    let is_tree =
+        matches!(source.kind(), SourceKind::Directory | SourceKind::Archive | SourceKind::Container);
+    if args.order.is_some() && !is_tree {
+        bail!(
+            "{}: --order is for a directory, an archive or a container's image; a disk stays as it is",
+            name.shown()
         );
     }
     refuse_no_disk(&source, &name.shown(), args.raw || args.partition.is_some())?;
@@ -128,6 +137,21 @@ pub(crate) fn run(args: &Build, quiet: bool) -> anyhow::Result<()> {
     sign_output(digest, &args.output, args.signed.sign.as_deref())?;
     let hot = hot.as_ref().map(|hot| (hot, None));
     print(&args.output, args.json, &report, hot, Vec::new(), source.kept_bytes())
+}
+
+/// The files that the start in a profile read, in the order of their first reads.
+fn first_files(profile: Option<&PathBuf>) -> anyhow::Result<Vec<String>> {
+    let Some(path) = profile else { return Ok(Vec::new()) };
+    let profiles = read_profiles(std::slice::from_ref(path))?;
+    let files = profiles.iter().flat_map(hs_trace::Profile::files_in_first_access);
+    let files: Vec<String> = files.map(str::to_owned).collect();
+    if files.is_empty() {
+        bail!(
+            "{}: it names no files, so --order has none to lay first; record the start anew",
+            path.display()
+        );
+    }
+    Ok(files)
 }
 
 /// An image that a flag names.

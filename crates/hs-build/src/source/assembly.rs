@@ -6,6 +6,7 @@ use std::io;
 use hs_ext4::{Attributes, Kind, MOST_FILE_BYTES, Meta, NodeId, Plan, Refusal, Time};
 
 use super::file_data::{Content, FileReader};
+use super::libraries::Libraries;
 use super::like::ContentDigest;
 
 /// The bits of a mode that say what an entry is, as stat(2) has them.
@@ -82,6 +83,7 @@ pub(super) struct Assembly {
     file_reader: FileReader,
     /// By node, as far as they have one.
     contents: Vec<Option<ContentDigest>>,
+    libraries: Libraries,
 }
 
 /// A tree that is complete.
@@ -91,6 +93,8 @@ pub(super) struct Assembled {
     pub(super) digest: blake3::Hash,
     /// Of files, by node, where they were asked for.
     pub(super) contents: Vec<Option<ContentDigest>>,
+    /// Libraries that many of its programs need, the most needed first.
+    pub(super) common: Vec<NodeId>,
 }
 
 impl Assembly {
@@ -101,6 +105,7 @@ impl Assembly {
             names: blake3::Hasher::new(),
             file_reader: FileReader::new(has_contents),
             contents: Vec::new(),
+            libraries: Libraries::default(),
         };
         assembly.hash_attributes(attributes);
         assembly.hash_entry(NodeId::ROOT, NodeId::ROOT, b"", root);
@@ -170,6 +175,13 @@ impl Assembly {
             self.contents.resize(node.index(), None);
             self.contents.push(Some(content));
         }
+        match payload {
+            Payload::File(content) if self.file_reader.is_elf() => {
+                self.libraries.add(node, name, *content, status.bytes);
+            }
+            Payload::Symlink(target) => self.libraries.add_link(name, target),
+            _ => {}
+        }
         Ok(node)
     }
 
@@ -183,7 +195,8 @@ impl Assembly {
                 self.plan.moved_times()
             );
         }
-        Assembled { plan: self.plan, digest: self.names.finalize(), contents: self.contents }
+        let common = self.libraries.common(&self.plan);
+        Assembled { plan: self.plan, digest: self.names.finalize(), contents: self.contents, common }
     }
 
     fn hash_attributes(&mut self, attributes: &Attributes) {

@@ -9,6 +9,7 @@ use hs_ext4::DataRun;
 use hs_units::{BLOCK_BYTES, to_u32, to_usize};
 use rustix::fs::SeekFrom;
 
+use super::libraries;
 use super::like::ContentDigest;
 
 /// The bytes of one file.
@@ -38,6 +39,7 @@ pub(super) struct FileReader {
     /// That of the file which is being read.
     content: Option<blake3::Hasher>,
     bytes: u64,
+    is_elf: bool,
 }
 
 const BLOCK: usize = to_usize(BLOCK_BYTES);
@@ -47,7 +49,7 @@ impl FileReader {
     /// Each file gets a digest of its own, if `has_contents`.
     pub(super) fn new(has_contents: bool) -> Self {
         let content = has_contents.then(blake3::Hasher::new);
-        Self { buffer: vec![0; 256 * BLOCK], data: blake3::Hasher::new(), content, bytes: 0 }
+        Self { buffer: vec![0; 256 * BLOCK], data: blake3::Hasher::new(), content, bytes: 0, is_elf: false }
     }
 
     /// Bytes read so far.
@@ -60,6 +62,11 @@ impl FileReader {
     /// zeros are stored.
     pub(super) fn digest(&self) -> blake3::Hash {
         self.data.finalize()
+    }
+
+    /// Whether the file that was read last begins as programs and libraries do.
+    pub(super) const fn is_elf(&self) -> bool {
+        self.is_elf
     }
 
     /// The digest of the file that was read last, if it has blocks that are not zeros.
@@ -80,6 +87,7 @@ impl FileReader {
     ) -> io::Result<Vec<DataRun>> {
         let mut runs = Vec::new();
         let mut position = 0;
+        self.is_elf = false;
         while let Some((start, end)) = file.next_data(position, file_bytes) {
             // Holes of file systems with smaller blocks may start within a block.
             let start = (start - start % BLOCK_BYTES).max(position);
@@ -107,6 +115,7 @@ impl FileReader {
             let buffer = &mut self.buffer[..len];
             file.read_part(buffer, position)?;
             self.bytes += len as u64;
+            self.is_elf |= position == 0 && buffer.starts_with(libraries::MAGIC);
             // Neighbouring blocks are hashed in one call, which is several times quicker.
             let mut unhashed = 0;
             for (index, block) in buffer.chunks(BLOCK).enumerate() {

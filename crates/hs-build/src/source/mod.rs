@@ -18,6 +18,9 @@ mod entries;
 mod error;
 mod file_data;
 mod folders;
+mod in_folder;
+#[doc(hidden)]
+pub mod libraries;
 mod like;
 mod part;
 #[doc(hidden)]
@@ -115,6 +118,9 @@ pub struct SourceOptions {
     /// The image of an earlier state of the tree: what is the same keeps its place on the disk. Its own
     /// windows must then be those of the new image.
     pub like: Option<Arc<Image>>,
+    /// Paths of files, from the root, whose data comes before that of all others and in this order. Those
+    /// that the tree has not are ignored, and all where it is laid out like an image.
+    pub first_files: Vec<String>,
 }
 
 impl Default for SourceOptions {
@@ -132,6 +138,7 @@ impl Default for SourceOptions {
             keep_in: None,
             unpack_limit_bytes: UNPACK_LIMIT_BYTES,
             like: None,
+            first_files: Vec::new(),
         }
     }
 }
@@ -405,7 +412,8 @@ impl Source {
         }
     }
 
-    /// How many blocks at the disk's start hold the tables of its file system; zero if that is not known.
+    /// How many blocks at the disk's start hold the tables of its file system, and behind them libraries that
+    /// many of its programs need; zero if that is not known.
     #[must_use]
     pub fn table_blocks(&self) -> u64 {
         match &self.disk {

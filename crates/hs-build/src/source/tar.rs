@@ -45,6 +45,8 @@ pub(super) struct TarReading<'a> {
 #[derive(Default)]
 struct Unread {
     access_lists: u64,
+    /// The first entry with such a list.
+    first_list: Option<String>,
     labels: u64,
 }
 
@@ -119,7 +121,10 @@ impl TarReading<'_> {
         unread: &mut Unread,
     ) -> Result<(), (Option<String>, ArchiveFault)> {
         let name = entry.path.clone();
-        unread.access_lists += u64::from(entry.has_unread_list);
+        if entry.has_unread_list {
+            unread.access_lists += 1;
+            unread.first_list.get_or_insert_with(|| shown(&name));
+        }
         unread.labels += u64::from(entry.has_label);
         self.take_up(entry, window).map_err(|fault| (Some(shown(&name)), fault))?;
         if self.tree.len().is_multiple_of(PROGRESS_ENTRIES) {
@@ -425,10 +430,11 @@ fn parse_time(text: &str) -> Option<Time> {
 impl Unread {
     fn warn(&self, shown: &Path) {
         let shown = shown.display();
-        if self.access_lists > 0 {
+        if let Some(first) = &self.first_list {
             log::warn!(
-                "{shown}: access control lists of {} entries are left out: they name users or groups without \
-                 their numbers, or are of NFS. `tar --xattrs --xattrs-include='*'` keeps the numbers",
+                "{shown}: access control lists of {} entries ({first} is the first) are left out: they name users \
+                 or groups without their numbers, or are of NFS. `tar --xattrs --xattrs-include='*'` keeps the \
+                 numbers",
                 self.access_lists
             );
         }

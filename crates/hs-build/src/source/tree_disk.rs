@@ -13,6 +13,7 @@
 //! [`entries`]: super::entries
 //! [`tree`]: super::tree
 
+use std::collections::HashMap;
 use std::ffi::OsStr;
 use std::os::unix::ffi::OsStrExt;
 use std::path::{Path, PathBuf};
@@ -57,6 +58,7 @@ pub(super) struct PlannedTree {
 #[derive(Debug)]
 pub(super) struct TreeDisk {
     layout: Layout,
+    early_blocks: u64,
     /// The disk that it is laid out like.
     like: Option<LikeDisk>,
     path: PathBuf,
@@ -88,7 +90,7 @@ impl TreeDisk {
         tree: PlannedTree,
         options: &SourceOptions,
     ) -> Result<Self, SourceError> {
-        let Assembled { plan, digest, contents } = tree.assembled;
+        let Assembled { plan, digest, contents, common } = tree.assembled;
         let label = options.volume_label.as_deref().unwrap_or_default();
         let mut layout = LayoutOptions {
             uuid: options.uuid.unwrap_or_else(|| derived_uuid(digest)),
@@ -100,21 +102,32 @@ impl TreeDisk {
         layout.label[..label.len()].copy_from_slice(label.as_bytes());
         let (layout, like) = match &options.like {
             Some(image) => like::lay_out(plan, &contents, image, &layout)?,
-            None => (plan.lay_out(&[], &layout), None),
+            None => {
+                let mut first = nodes_of(&plan, &options.first_files);
+                first.extend(&common);
+                (plan.lay_out(&first, &layout), None)
+            }
         };
         let layout = layout.map_err(|error| SourceError::Unsupported {
             path: root.join(OsStr::from_bytes(error.path())),
             reason: error.to_string(),
         })?;
-        Ok(Self { layout, like, path: path.to_owned(), files: Mutex::new(tree.files) })
+        let mut early_blocks = layout.metadata_blocks();
+        if like.is_none() && options.first_files.is_empty() {
+            let ends =
+                common.iter().filter_map(|&node| layout.place(node)).map(|(first, blocks)| first + blocks);
+            early_blocks = ends.fold(early_blocks, u64::max);
+        }
+        Ok(Self { layout, early_blocks, like, path: path.to_owned(), files: Mutex::new(tree.files) })
     }
 
     pub(super) fn bytes(&self) -> u64 {
         self.layout.blocks() * BLOCK_BYTES
     }
 
-    pub(super) fn table_blocks(&self) -> u64 {
-        self.layout.metadata_blocks()
+    /// Blocks at the start with the tables, and behind them the libraries that many programs need.
+    pub(super) const fn table_blocks(&self) -> u64 {
+        self.early_blocks
     }
 
     /// Fills `buf` from `offset`.
@@ -215,6 +228,22 @@ fn refuse_output_inside(root: &Path, output: &Path) -> Result<(), SourceError> {
         }
         _ => Ok(()),
     }
+}
+
+/// The nodes with these paths, in their order.
+fn nodes_of(plan: &Plan, paths: &[String]) -> Vec<NodeId> {
+    if paths.is_empty() {
+        return Vec::new();
+    }
+    // Backwards, so that the first of equal paths counts.
+    let ranks = paths.iter().enumerate().rev();
+    let wanted: HashMap<&[u8], usize> =
+        ranks.map(|(rank, path)| (path.trim_start_matches('/').as_bytes(), rank)).collect();
+    let all = (0..plan.nodes()).map(|index| plan.node(index));
+    let mut found: Vec<(usize, NodeId)> =
+        all.filter_map(|node| Some((*wanted.get(&plan.path(node)[..])?, node))).collect();
+    found.sort_unstable();
+    found.into_iter().map(|(_, node)| node).collect()
 }
 
 /// A UUID of version 8 (RFC 9562, section 5.8: the content is the maker's own matter) from the tree's digest.

@@ -6,7 +6,7 @@ use hs_units::{Digest, Lba, Nanos};
 use proptest::prelude::*;
 
 use super::{any_reads, read, run, small};
-use crate::{BlockDigest, Profile, Read, TraceError};
+use crate::{BlockDigest, FileRun, FileUse, Profile, Read, TraceError};
 
 fn with_reads(reads: Vec<Read>) -> Profile {
     Profile { reads, ..Profile::default() }
@@ -62,6 +62,20 @@ fn own_time_ends_when_the_program_is_ready() {
     assert_eq!(of(Some(200)), Nanos(50));
     assert_eq!(of(Some(10)), Nanos(10), "a read at the end is none of the start");
     assert_eq!(of(Some(0)), Nanos(0));
+}
+
+#[test]
+fn files_come_in_the_order_of_their_first_reads_without_those_that_were_not_read() {
+    let file = |path: &str, first: u64| FileUse {
+        path: path.to_owned(),
+        inode: first,
+        runs: vec![FileRun { page: 0, blocks: run(first, 4) }],
+    };
+    let files = vec![file("/a", 10), file("/b", 20), file("/c", 14), file("/d", 30)];
+    let reads =
+        vec![read(0, run(0, 1), 1), read(1, run(21, 1), 1), read(2, run(12, 4), 1), read(3, run(20, 4), 1)];
+    let profile = Profile { files, ..with_reads(reads) };
+    assert_eq!(profile.files_in_first_access(), ["/b", "/a", "/c"]);
 }
 
 #[test]

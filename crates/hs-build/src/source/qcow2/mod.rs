@@ -14,12 +14,13 @@ pub use fault::Qcow2Fault;
 use file::{Bytes, Qcow2File, Run, push};
 use hs_units::{BLOCK_BYTES, ByteRange, to_usize};
 use parking_lot::Mutex;
-use rustix::fs::{CWD, Mode, OFlags, ResolveFlags};
+use rustix::fs::{CWD, Mode};
 pub use served::Qcow2Store;
 pub(super) use served::in_blocks;
 
 use super::SourceError;
 use super::contents::FileStamp;
+use super::in_folder::{FLAGS, folder_of, open_beneath};
 
 /// The most backing files behind one another.
 const MOST_BACKING: usize = 64;
@@ -244,20 +245,17 @@ impl Chain {
         if is_word || name.contains(&0) {
             return Err(Qcow2Fault::BackingKind { name: shown(), kind: "no file".to_owned() });
         }
-        let folder = of.parent().filter(|folder| !folder.as_os_str().is_empty()).unwrap_or(Path::new("."));
+        let folder = folder_of(of);
         let failed = |error: rustix::io::Errno| match error {
             rustix::io::Errno::XDEV => Qcow2Fault::Outside { name: shown() },
             error => Qcow2Fault::Backing { name: shown(), error: error.into() },
         };
-        let flags = OFlags::RDONLY | OFlags::NONBLOCK | OFlags::NOCTTY | OFlags::CLOEXEC;
-        let file: File = if self.follows_backing {
-            rustix::fs::openat(CWD, folder.join(relative), flags, Mode::empty()).map_err(failed)?.into()
+        let opened = if self.follows_backing {
+            rustix::fs::openat(CWD, folder.join(relative), FLAGS, Mode::empty()).map(File::from)
         } else {
-            let folder_flags = OFlags::PATH | OFlags::DIRECTORY | OFlags::CLOEXEC;
-            let folder = rustix::fs::openat(CWD, folder, folder_flags, Mode::empty()).map_err(failed)?;
-            let how = ResolveFlags::BENEATH | ResolveFlags::NO_MAGICLINKS;
-            rustix::fs::openat2(folder, relative, flags, Mode::empty(), how).map_err(failed)?.into()
+            open_beneath(of, relative)
         };
+        let file = opened.map_err(failed)?;
         let identity = |file: &File| file.metadata().map(|found| (found.dev(), found.ino(), found.is_file()));
         let backing = |error| Qcow2Fault::Backing { name: shown(), error };
         let (device, inode, is_file) = identity(&file).map_err(backing)?;

@@ -8,7 +8,7 @@ use super::fault::VirtualDiskFault;
 use crate::source::qcow2::file::{Bytes, push};
 
 /// The most blocks of a disk: eight bytes of memory each.
-const MOST_BLOCKS: u64 = 16 << 20;
+pub(super) const MOST_BLOCKS: u64 = 16 << 20;
 /// Sizes of blocks that are taken.
 const BLOCK_BYTES: std::ops::RangeInclusive<u64> = 4096..=256 << 20;
 /// The largest compressed block: it is unpacked as a whole.
@@ -40,10 +40,14 @@ impl Blocks {
         Ok(Self { disk_bytes, block_bytes, places: vec![0; to_usize(blocks)], is_packed })
     }
 
-    /// A disk that lies in the file as it is.
-    pub(super) fn plain(disk_bytes: u64) -> Self {
-        // It is one block, which lies at the beginning.
-        Self { disk_bytes, block_bytes: u64::MAX, places: vec![0], is_packed: false }
+    /// A disk that lies in the file as it is, from an offset on.
+    pub(super) fn plain(disk_bytes: u64, offset: u64) -> Self {
+        // It is one block.
+        Self { disk_bytes, block_bytes: u64::MAX, places: vec![offset], is_packed: false }
+    }
+
+    pub(super) const fn block_bytes(&self) -> u64 {
+        self.block_bytes
     }
 
     pub(super) fn len(&self) -> usize {
@@ -101,7 +105,7 @@ impl<B: Bytes> BlockDisk<B> {
         let (mut rest, missing) = buf.split_at_mut(there);
         missing.fill(0);
         if self.blocks.is_plain() {
-            return read(&self.from, offset, rest);
+            return read(&self.from, self.blocks.places[0].saturating_add(offset), rest);
         }
         let mut at = offset;
         while !rest.is_empty() {

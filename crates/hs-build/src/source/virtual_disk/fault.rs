@@ -14,6 +14,42 @@ pub enum VirtualDiskFault {
     /// Something that is not read.
     #[error("it {0}, which is not read; `qemu-img convert -O raw` makes a raw disk of it")]
     Unread(&'static str),
+    /// A VHDX file has changes that are only in its log; `qemu-img convert` refuses it too.
+    #[error(
+        "it was not closed: changes are in its log only. Open it once in its hypervisor, or run `qemu-img check -r \
+         all` on a copy, which puts them in place"
+    )]
+    NotClosed,
+    /// A file that has a part of the disk cannot be taken.
+    #[error("its part {name}: {fault}")]
+    Part {
+        /// As the disk's text calls it.
+        name: String,
+        /// What is wrong.
+        fault: Box<VirtualDiskFault>,
+    },
+    /// Such a file is not one that may be opened.
+    #[error("it has a part of the disk in {name}, which {reason}")]
+    PartName {
+        /// As the disk's text calls it.
+        name: String,
+        /// Why not.
+        reason: &'static str,
+    },
+    /// Such a file cannot be opened.
+    #[error("it has a part of the disk in {name}, which cannot be opened: {error}")]
+    PartFile {
+        /// As the disk's text calls it.
+        name: String,
+        /// Why not.
+        error: io::Error,
+    },
+    /// A disk of too many files.
+    #[error("it has a disk of more than {most} parts")]
+    Parts {
+        /// So many are taken.
+        most: usize,
+    },
     /// A disk that is too large.
     #[error("it has a disk of {} in parts of {}, which are too many", ByteSize(*bytes), ByteSize(*block_bytes))]
     LargeDisk {

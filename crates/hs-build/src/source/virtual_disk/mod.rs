@@ -1,7 +1,10 @@
-//! A file that holds a disk of another virtual machine (VMDK, VDI, VHD or VHDX), read as that disk.
+//! A file that holds a disk of another virtual machine (VMDK, VDI, VHD or VHDX), or names those that do, read as
+//! that disk.
 
 mod blocks;
+mod descriptor;
 mod fault;
+mod parts;
 mod vdi;
 mod vhd;
 mod vhdx;
@@ -14,15 +17,19 @@ use blocks::{BlockDisk, Blocks, read};
 pub use fault::VirtualDiskFault;
 use hs_units::{BLOCK_BYTES, ByteRange, to_usize};
 use parking_lot::Mutex;
+use parts::{Parts, Stamps};
 
 use super::SourceError;
 use super::contents::FileStamp;
 use super::qcow2::file::Bytes;
+use super::qcow2::in_blocks;
 
 /// The formats.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 enum Format {
     Vmdk,
+    /// The text of a VMDK disk, which lies in other files.
+    VmdkText,
     Vdi,
     Vhd,
     Vhdx,
@@ -36,6 +43,7 @@ impl Format {
         read(from, 0, &mut start[..there]).ok()?;
         match () {
             () if start.starts_with(vmdk::MAGIC) => Some(Self::Vmdk),
+            () if start.starts_with(descriptor::MAGIC) => Some(Self::VmdkText),
             () if start.starts_with(vhdx::MAGIC) => Some(Self::Vhdx),
             () if start[vdi::MAGIC_AT..] == *vdi::MAGIC => Some(Self::Vdi),
             () if start.starts_with(vhd::MAGIC) || vhd::footer(from).is_some() => Some(Self::Vhd),
@@ -43,9 +51,11 @@ impl Format {
         }
     }
 
+    /// Where the blocks of a disk lie that is in one file.
     fn blocks<B: Bytes>(self, from: &B) -> Result<Blocks, VirtualDiskFault> {
         match self {
             Self::Vmdk => vmdk::blocks(from),
+            Self::VmdkText => Err(VirtualDiskFault::Unread("is in other files")),
             Self::Vdi => vdi::blocks(from),
             Self::Vhd => vhd::blocks(from),
             Self::Vhdx => vhdx::blocks(from),
@@ -53,13 +63,12 @@ impl Format {
     }
 }
 
-/// A disk, and the file that it lies in.
+/// A disk, and the files that it lies in.
 pub(super) struct VirtualDisk {
     path: PathBuf,
     disk_bytes: u64,
-    disk: Mutex<BlockDisk<File>>,
-    file: File,
-    stamp: FileStamp,
+    parts: Mutex<Parts>,
+    files: Stamps,
 }
 
 impl std::fmt::Debug for VirtualDisk {
@@ -74,17 +83,15 @@ impl std::fmt::Debug for VirtualDisk {
 impl VirtualDisk {
     /// Opens the disk in a file; nothing when it is of none of the formats.
     pub(super) fn open(path: &Path) -> Result<Option<Self>, SourceError> {
-        let unreadable = |error| SourceError::Unreadable { path: path.to_owned(), error };
-        let file = File::open(path).map_err(unreadable)?;
+        let file =
+            File::open(path).map_err(|error| SourceError::Unreadable { path: path.to_owned(), error })?;
         let Some(format) = Format::of(&file) else { return Ok(None) };
-        let stamp = FileStamp::of(&file).map_err(unreadable)?;
-        let blocks = format.blocks(&file).map_err(|fault| virtual_error(path, fault))?;
-        let disk_bytes = blocks.disk_bytes;
+        let (parts, files) = Parts::open(path, file, format)?;
+        let disk_bytes = parts.disk_bytes();
         if disk_bytes == 0 {
             return Err(SourceError::Empty { path: path.to_owned() });
         }
-        let disk = Mutex::new(BlockDisk::new(file.try_clone().map_err(unreadable)?, blocks));
-        Ok(Some(Self { path: path.to_owned(), disk_bytes, disk, file, stamp }))
+        Ok(Some(Self { path: path.to_owned(), disk_bytes, parts: Mutex::new(parts), files }))
     }
 
     /// Size of the disk.
@@ -98,24 +105,24 @@ impl VirtualDisk {
         if !ByteRange::new(offset, len).fits_in(bytes) {
             return Err(SourceError::OutOfRange { path: self.path.clone(), offset, len, bytes });
         }
-        self.disk.lock().read_at(offset, buf).map_err(|fault| virtual_error(&self.path, fault))
+        self.parts.lock().read_at(offset, buf).map_err(|fault| virtual_error(&self.path, fault))
     }
 
     /// What may hold anything but zeros, in whole blocks.
     pub(super) fn data_ranges(&self) -> Vec<ByteRange> {
-        let mut ranges = self.disk.lock().blocks().ranges();
-        // Only the last can end within a block.
-        if let Some(last) = ranges.last_mut() {
-            last.len = last.len.next_multiple_of(BLOCK_BYTES);
-        }
-        ranges
+        in_blocks(self.parts.lock().ranges())
     }
 
-    /// Fails if the file was written to since it was opened.
+    /// Fails if a file was written to since it was opened.
     pub(super) fn verify_unchanged(&self) -> Result<(), SourceError> {
-        let now = FileStamp::of(&self.file);
-        let now = now.map_err(|error| SourceError::Unreadable { path: self.path.clone(), error })?;
-        if now == self.stamp { Ok(()) } else { Err(SourceError::Changed { path: self.path.clone() }) }
+        for (path, file, stamp) in &self.files {
+            let now = FileStamp::of(file);
+            let now = now.map_err(|error| SourceError::Unreadable { path: path.clone(), error })?;
+            if now != *stamp {
+                return Err(SourceError::Changed { path: path.clone() });
+            }
+        }
+        Ok(())
     }
 }
 
@@ -130,6 +137,9 @@ fn virtual_error(path: &Path, fault: VirtualDiskFault) -> SourceError {
 #[doc(hidden)]
 pub fn read_in_memory(file: &[u8], most_bytes: u64) -> Result<Vec<u8>, VirtualDiskFault> {
     let format = Format::of(&file).ok_or(VirtualDiskFault::Damaged("beginning"))?;
+    if format == Format::VmdkText {
+        return parts::text(&file)?.extents().map(|_| Vec::new());
+    }
     let blocks = format.blocks(&file)?;
     let (disk_bytes, ranges) = (blocks.disk_bytes, blocks.ranges());
     let is_ascending = ranges.windows(2).all(|pair| pair[0].end() < pair[1].offset);

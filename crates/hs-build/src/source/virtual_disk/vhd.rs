@@ -34,7 +34,7 @@ pub(super) fn blocks<B: Bytes>(from: &B) -> Result<Blocks, VirtualDiskFault> {
     let footer = footer(from).ok_or(VirtualDiskFault::Damaged("VHD footer"))?;
     let disk_bytes = u64::from_be_bytes(field(&footer, 48));
     match u32::from_be_bytes(field(&footer, 60)) {
-        FIXED if disk_bytes <= from.len() - FOOTER_BYTES as u64 => return Ok(Blocks::plain(disk_bytes)),
+        FIXED if disk_bytes <= from.len() - FOOTER_BYTES as u64 => return Ok(Blocks::plain(disk_bytes, 0)),
         FIXED => return Err(VirtualDiskFault::Damaged("VHD footer")),
         DYNAMIC => {}
         _ => return Err(VirtualDiskFault::Unread("has what differs from another disk")),

@@ -77,9 +77,7 @@ fn check_log<B: Bytes>(from: &B) -> Result<(), VirtualDiskFault> {
     }
     match newest {
         None => Err(VirtualDiskFault::Damaged("VHDX header")),
-        Some((_, log)) if log != [0; 16] => {
-            Err(VirtualDiskFault::Unread("was not closed: its log has changes that are not in place"))
-        }
+        Some((_, log)) if log != [0; 16] => Err(VirtualDiskFault::NotClosed),
         Some(_) => Ok(()),
     }
 }

@@ -1,9 +1,10 @@
-//! VMDK files that hold their whole disk: monolithicSparse and streamOptimized. Fields from VMware's "Virtual
-//! Disk Format 5.0".
+//! VMDK files with tables: whole disks (monolithicSparse, streamOptimized) and parts of one
+//! (twoGbMaxExtentSparse). Fields from VMware's "Virtual Disk Format 5.0".
 
 use std::collections::HashSet;
 
 use super::blocks::{Blocks, field, read, read_table};
+use super::descriptor::Descriptor;
 use super::fault::VirtualDiskFault;
 use crate::source::qcow2::file::Bytes;
 
@@ -60,8 +61,15 @@ impl Header {
 pub(super) fn blocks<B: Bytes>(from: &B) -> Result<Blocks, VirtualDiskFault> {
     let mut bytes = [0; HEADER_BYTES];
     read(from, 0, &mut bytes)?;
+    check_descriptor(from, Header::parse(&bytes)?.descriptor)?;
+    blocks_of_part(from)
+}
+
+/// The same of a file that may be a part of a disk.
+pub(super) fn blocks_of_part<B: Bytes>(from: &B) -> Result<Blocks, VirtualDiskFault> {
+    let mut bytes = [0; HEADER_BYTES];
+    read(from, 0, &mut bytes)?;
     let mut header = Header::parse(&bytes)?;
-    check_descriptor(from, header.descriptor)?;
     if header.first_table == AT_END {
         read(from, from.len().saturating_sub(FOOTER_BYTES), &mut bytes)?;
         header = Header::parse(&bytes)?;
@@ -102,7 +110,8 @@ pub(super) fn blocks<B: Bytes>(from: &B) -> Result<Blocks, VirtualDiskFault> {
 
 /// The text in the file says whether it is a whole disk; a part of one has none, or room for it.
 fn check_descriptor<B: Bytes>(from: &B, (sector, sectors): (u64, u64)) -> Result<(), VirtualDiskFault> {
-    const IS_PART: VirtualDiskFault = VirtualDiskFault::Unread("is a part of a disk of several files");
+    const IS_PART: VirtualDiskFault =
+        VirtualDiskFault::Unread("is a part of a disk of several files: take the file that names them all");
     if sector == 0 || sectors == 0 {
         return Err(IS_PART);
     }
@@ -110,16 +119,9 @@ fn check_descriptor<B: Bytes>(from: &B, (sector, sectors): (u64, u64)) -> Result
         return Err(VirtualDiskFault::Damaged("descriptor"));
     }
     let text = read_table(from, "its descriptor", sector * SECTOR_BYTES, sectors * SECTOR_BYTES)?;
-    let text = String::from_utf8_lossy(&text).to_ascii_lowercase();
-    let value = |key: &str| {
-        let mut lines = text.lines().filter_map(|line| line.split_once('='));
-        let found = lines.find(|(name, _)| name.trim() == key);
-        found.map(|(_, value)| value.trim_matches([' ', '"', '\r', '\0']))
-    };
-    if value("parentcid").is_some_and(|parent| parent != "ffffffff") {
-        return Err(VirtualDiskFault::Unread("has what differs from another disk"));
-    }
-    match value("createtype") {
+    let text = Descriptor::new(&text);
+    text.check_whole()?;
+    match text.value("createType").as_deref() {
         Some("monolithicsparse" | "streamoptimized") => Ok(()),
         None => Err(IS_PART),
         _ => {
