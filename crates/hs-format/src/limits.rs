@@ -3,7 +3,7 @@
 
 use hs_units::{BLOCK_BYTES, to_u32};
 
-/// The format version that this crate writes and the only one that it reads: a draft.
+/// The format version that this crate writes, and the only one that it reads.
 pub const VERSION: u32 = 1;
 
 /// Bytes in a superblock: one block, so that one aligned read of any medium brings it.

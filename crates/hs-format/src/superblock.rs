@@ -150,7 +150,8 @@ impl Superblock {
         }
         // The version comes before the checksum: a newer version may have another one.
         if wire.version.get() != VERSION {
-            return Err(FormatError::UnsupportedVersion { expected: VERSION, found: wire.version.get() });
+            let found = wire.version.get();
+            return Err(FormatError::UnsupportedVersion { part, expected: VERSION, found });
         }
         check::equal(part, "superblock bytes", SUPERBLOCK_BYTES as u64, wire.superblock_bytes.get().into())?;
         let (expected, found) = (Digest(wire.checksum), plain(&bytes[..CHECKSUM_AT]));

@@ -41,7 +41,8 @@ macro_rules! refuses {
 fn identity() {
     assert!(patched(0, b"HSIMAGE\0").is_ok());
     refuses!(patched(0, b"hsqs"), BadMagic);
-    assert_eq!(patched(8, &[2]), Err(FormatError::UnsupportedVersion { expected: 1, found: 2 }));
+    let part = Part::Superblock;
+    assert_eq!(patched(8, &[2]), Err(FormatError::UnsupportedVersion { part, expected: 1, found: 2 }));
     refuses!(patched(8, &[0]), UnsupportedVersion);
     refuses!(patched(12, &8192_u32.to_le_bytes()), Inconsistent, "superblock bytes");
     assert_eq!(patched(16, &[4]), Err(FormatError::UnknownFeatures { known: 3, found: 4 }));
