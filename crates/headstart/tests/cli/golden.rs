@@ -9,11 +9,12 @@ use hs_trace::Profile;
 use crate::scene::{Scene, run};
 
 const FOLDER: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/../hs-format/tests/vectors");
-/// Disks: of a root, of a disk that does not end with a block, of the root with changes, and with the changes
-/// up to the snapshot.
+/// Disks: of a root, of a disk that does not end with a block, of the root with changes, with one block
+/// changed, and with the changes up to the snapshot.
 const ROOT: &str = "3cf46a053dc271b0762ee1e5764c82761c48399cc57e3512fe9995d1eaecf615";
 const ODD: &str = "a5c3fdc4e6dfcfe63f72a9843e664018f87cc931361b771ad2c0435f60c2c28d";
 const CHANGED: &str = "78f68cfffc20cd299393f3820cb29b60dbd6d7778960d98d84a980cf3bc03fb3";
+const ONE_BLOCK: &str = "84183ccef2c9b711fb100fa0d2fc1fe718906e8cd37bdc332c22546408f58d44";
 const EARLY: &str = "b4ca09ff45e90182981213cf9bb982378e438b6f7d9a06de9761e6aaf92b134c";
 /// Of the sampled pack it is a name of what is known of the file.
 const SAMPLED: &str = "18fd2900ff62aefc958c59c976dbf94e0cf6c2ccf69b056b0d01bda527fa2f46";
@@ -53,7 +54,7 @@ fn holds(scene: &Scene, name: &str, more: &[&str], disk: &str) {
 #[test]
 fn images_a_delta_and_packs_hold_their_disks() {
     let images = ["store.hsi", "zstd.hsi", "lz4.hsi", "zlib.hsi", "hot.hsi"];
-    let scene = kept(&[&images[..], &["delta.hsi", "whole.hspk", "sampled.hspk"]].concat());
+    let scene = kept(&[&images[..], &["delta.hsi", "borrowed.hsi", "whole.hspk", "sampled.hspk"]].concat());
     for name in images {
         holds(&scene, name, &[], if name == "store.hsi" { ODD } else { ROOT });
     }
@@ -61,6 +62,7 @@ fn images_a_delta_and_packs_hold_their_disks() {
     holds(&scene, "delta.hsi", &["--base", &base], CHANGED);
     // Its base is a disk, and not a file.
     holds(&scene, "delta.hsi", &["--base", &scene.arg("lz4.hsi")], CHANGED);
+    holds(&scene, "borrowed.hsi", &["--base", &base], ONE_BLOCK);
     unpack_disk(&scene);
     holds(&scene, "whole.hspk", &["--against", &scene.arg("disk.raw")], ROOT);
     holds(&scene, "sampled.hspk", &["--against", &scene.arg("disk.raw")], SAMPLED);
@@ -88,8 +90,16 @@ fn an_overlay_holds_its_changes_and_its_snapshot() {
     assert!(fs::read(&changes).expect("read") == before, "who reads it does not change it");
     run(["overlay", "revert", &changes, "early"]).ok();
     assert_eq!(committed(&[]), EARLY);
+    run(["overlay", "delete", &changes, "early"]).ok();
     run(["overlay", "compact", &changes]).ok();
     assert_eq!(committed(&[]), EARLY);
+}
+
+#[test]
+fn golden_files_are_small() {
+    let files = fs::read_dir(FOLDER).expect("the folder").map(|entry| entry.expect("an entry").path());
+    let sizes: Vec<u64> = files.map(|path| fs::metadata(path).expect("a file").len()).collect();
+    assert!(sizes.iter().all(|bytes| *bytes <= 64 << 10) && sizes.iter().sum::<u64>() <= 400 << 10);
 }
 
 #[test]

@@ -57,6 +57,13 @@ const DELTA: Golden = golden!(
     "78f68cfffc20cd299393f3820cb29b60dbd6d7778960d98d84a980cf3bc03fb3"
 );
 
+/// One block of that root changed: it borrows six of its seven hot chunks from `hot.hsi`.
+const BORROWED: Golden = golden!(
+    "borrowed.hsi",
+    "d3069d9301e5e2f2de42243f222fb7714530fad765d4ec4d1172dca82c23757b",
+    "84183ccef2c9b711fb100fa0d2fc1fe718906e8cd37bdc332c22546408f58d44"
+);
+
 /// The superblock of the disk of `small.hsi`, stored: it does not depend on a version of zstd.
 const SUPERBLOCK: &[u8] = include_bytes!("../vectors/small-store.superblock");
 
@@ -106,12 +113,17 @@ fn they_have_what_they_are_kept_for() {
     assert_eq!(delta.disk_digest, digest(DELTA.disk));
     let codecs: Vec<Codec> = chunks(DELTA.bytes).iter().map(|chunk| chunk.codec).collect();
     assert!(codecs.contains(&Codec::Composed) && codecs.contains(&Codec::Zstd), "{codecs:?}");
+    let borrowed = superblock(BORROWED.bytes);
+    let index = Unverified::new(slice(BORROWED.bytes, borrowed.hot[0].index));
+    let index = HotIndex::decode(index, &borrowed.hot[0], &borrowed).expect("an index");
+    assert_eq!(index.chunks.iter().filter(|hot| hot.is_borrowed).count(), 6);
+    assert_eq!((index.chunks.len(), borrowed.disk_digest), (7, digest(BORROWED.disk)));
 }
 
 /// A table has one encoding; chunks have not, so these are not made again.
 #[test]
 fn tables_are_written_again_byte_for_byte() {
-    for golden in IMAGES.iter().chain([&DELTA]) {
+    for golden in IMAGES.iter().chain([&DELTA, &BORROWED]) {
         check_tables(golden.file, golden.bytes);
         let superblock = superblock(golden.bytes);
         assert_eq!(superblock.image_digest().to_string(), golden.image, "{}", golden.file);
