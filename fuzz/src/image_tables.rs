@@ -30,7 +30,7 @@ pub fn run(data: &[u8]) -> bool {
     match table % 5 {
         0 => root(&shape, bytes),
         1 => leaf(&shape, bytes, u64::from(table / 5)),
-        2 => hot_index(&shape, bytes),
+        2 => hot_index(&shape, bytes, table / 5 % 2 == 1),
         3 => hints(&shape, bytes),
         _ => chunk(&shape, bytes),
     }
@@ -90,7 +90,7 @@ fn leaf(shape: &Shape, bytes: &[u8], number: u64) -> bool {
     true
 }
 
-fn hot_index(shape: &Shape, bytes: &[u8]) -> bool {
+fn hot_index(shape: &Shape, bytes: &[u8], borrows: bool) -> bool {
     let field =
         |at: usize| bytes.get(at..at + 8).map_or(0, |b| u64::from_le_bytes(b.try_into().expect("eight")));
     let segment = HotSegment {
@@ -103,9 +103,13 @@ fn hot_index(shape: &Shape, bytes: &[u8]) -> bool {
         chunk_count: field(8) as u32,
         own_ms: 0,
     };
-    let superblock = superblock(shape, &[]);
+    let mut superblock = superblock(shape, &[]);
+    superblock.features = superblock.features.of_borrowed(borrows);
     let Ok(index) = HotIndex::decode(Unverified::new(bytes), &segment, &superblock) else { return false };
     assert_eq!(index.encode(), bytes, "one index has one encoding");
+    assert!(borrows || !index.chunks.iter().any(|hot| hot.is_borrowed));
+    let own = index.chunks.iter().filter(|hot| !hot.is_borrowed).map(|hot| hot.chunk.range.len);
+    assert_eq!(own.sum::<u64>(), index.chunks_bytes());
     let mut seen = 0;
     for (number, hot) in index.chunks.iter().enumerate() {
         let mut block_in_chunk = 0;

@@ -4,7 +4,7 @@
 //! in it changes. Only the hot blocks are compressed, once more, in the order of the plan.
 
 use std::borrow::Cow;
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, HashSet};
 use std::fs::File;
 use std::num::NonZeroUsize;
 use std::ops::ControlFlow;
@@ -168,6 +168,7 @@ fn write(
     let mut output = if pack.is_some() { Output::create_pack(output)? } else { Output::create(output)? };
     let mut superblock = image.superblock().clone();
     superblock.hot.clear();
+    superblock.features = superblock.features.of_borrowed(false);
     // A signature covers the file that it was made for.
     superblock.signature = None;
     output.write(&[0; to_usize(SUPERBLOCK_BYTES)])?;
@@ -195,7 +196,8 @@ fn write(
         copy_cold(image, file, &mut superblock, &mut output)?;
     }
     if !plan.chunks.is_empty() {
-        let segment = write_hot(image, hot, &mut output, options, progress)?;
+        let (segment, borrows) = write_hot(image, hot, &mut output, options, progress)?;
+        superblock.features = superblock.features.of_borrowed(borrows);
         report.hot_compressed_bytes = segment.range().len;
         report.hot_offset = segment.index.offset;
         report.hot_table_bytes = segment.index.len + segment.hints.len;
@@ -272,14 +274,22 @@ fn copy_cold(
     written
 }
 
-/// Writes index, hints and chunks at the current position.
+/// Hot chunks that the image of the base has: they need not be stored once more.
+fn lent(image: &Image) -> HashSet<Digest> {
+    let chunks_of = |base: &Image| -> HashSet<Digest> {
+        (0..base.hot_chunk_count()).map(|number| base.hot_chunk(number).0.digest).collect()
+    };
+    image.base().map_or_else(HashSet::new, |base| chunks_of(base.image()))
+}
+
+/// Writes index, hints and chunks at the current position; gives whether some chunks are borrowed.
 fn write_hot(
     image: &Image,
     hot: &HotContent<'_>,
     output: &mut Output,
     options: &OptimizeOptions,
     progress: &(dyn Fn(Progress) + Sync),
-) -> Result<HotSegment, BuildError> {
+) -> Result<(HotSegment, bool), BuildError> {
     let HotContent { plan, profiles, .. } = hot;
     let start = output.position();
     let name = output.path().to_owned();
@@ -289,9 +299,15 @@ fn write_hot(
     output.seek(start + table_bytes as u64)?;
     let mut index = HotIndexBuilder::new();
     let mut done_blocks = 0;
+    let (lent, mut borrows) = (lent(image), false);
     pack_in_order(image, hot, options, &mut |chunk, stored, planned| {
-        output.write(stored)?;
-        index.push_ref(chunk, &planned.extents);
+        if lent.contains(&chunk.digest) {
+            index.push_borrowed(chunk, &planned.extents);
+            borrows = true;
+        } else {
+            output.write(stored)?;
+            index.push_ref(chunk, &planned.extents);
+        }
         index.needed_by(milliseconds(planned.needed));
         done_blocks += planned.blocks();
         progress(Progress {
@@ -312,7 +328,7 @@ fn write_hot(
     output.write(&index.encode())?;
     output.write(&hints.encode())?;
     output.seek(end)?;
-    Ok(segment)
+    Ok((segment, borrows))
 }
 
 /// A time as the format has it.

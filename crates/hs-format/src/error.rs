@@ -86,16 +86,21 @@ pub enum FormatError {
         /// The bytes in its place.
         found: [u8; 8],
     },
-    /// The image has a format version that this crate does not read.
-    #[error("superblock: expected format version {expected}, found {found}")]
+    /// The file has a format version that this crate does not read.
+    #[error("{part}: expected format version {expected}, found {found}: use a newer headstart")]
     UnsupportedVersion {
+        /// The structure that states it.
+        part: Part,
         /// The version that this crate reads.
         expected: u32,
-        /// The image's version.
+        /// The file's version.
         found: u32,
     },
     /// The image uses incompatible features that this crate does not know.
-    #[error("superblock: expected only the incompatible features {known:#018x}, found {found:#018x}")]
+    #[error(
+        "superblock: expected only the incompatible features {known:#018x}, found {found:#018x}: use a newer \
+         headstart"
+    )]
     UnknownFeatures {
         /// Bits that this crate knows.
         known: u64,
@@ -221,7 +226,10 @@ pub enum FormatError {
         expected: bool,
     },
     /// A codec number that this crate does not know.
-    #[error("{part}: expected codec 1 (store), 2 (zstd), 3 (lz4), 4 (zlib) or 5 (composed), found {found}")]
+    #[error(
+        "{part}: expected codec 1 (store), 2 (zstd), 3 (lz4), 4 (zlib) or 5 (composed), found {found}: use a \
+         newer headstart"
+    )]
     UnknownCodec {
         /// Where it is stated.
         part: Part,

@@ -3,7 +3,6 @@
 use hs_units::{BLOCK_BYTES, BlockRange, ByteRange, Digest, Lba, to_u32};
 use zerocopy::{FromBytes, IntoBytes};
 
-use crate::Superblock;
 use crate::check;
 use crate::chunk::ChunkRef;
 use crate::codec::Codec;
@@ -17,6 +16,10 @@ use crate::wire::{
     EXTENT_BYTES, ExtentWire, HINT_BYTES, HOT_CHUNK_BYTES, HOT_HEADER_BYTES, HOT_INDEX_MAGIC, HotChunkWire,
     HotHeaderWire,
 };
+use crate::{Features, Superblock};
+
+/// The flag of a chunk whose stored bytes lie in the hot region of the base's image.
+const BORROWED: u16 = 1;
 
 /// A hot segment, as the superblock describes it: index, hints and chunks, one right after another.
 /// Ranges are absolute.
@@ -73,7 +76,12 @@ impl HotSegment {
     }
 
     /// The rules between the segment's own fields, in a file of `image_bytes`.
-    pub(crate) fn check(&self, disk_blocks: u64, image_bytes: u64) -> Result<(), FormatError> {
+    pub(crate) fn check(
+        &self,
+        disk_blocks: u64,
+        image_bytes: u64,
+        features: Features,
+    ) -> Result<(), FormatError> {
         let part = Part::Superblock;
         let file = ByteRange::new(0, image_bytes);
         // R11
@@ -86,7 +94,9 @@ impl HotSegment {
         check::within(part, "hints bytes", self.hints.len, (0, MAX_HINTS_BYTES.into()))?;
         check::equal(part, "hints bytes past the last whole hint", 0, self.hints.len % HINT_BYTES as u64)?;
         let most_chunk_bytes = self.blocks * BLOCK_BYTES;
-        let chunk_bytes = (self.chunk_count.into(), most_chunk_bytes);
+        // R56: borrowed chunks have no bytes here.
+        let least_chunk_bytes = if features.borrows() { 0 } else { self.chunk_count.into() };
+        let chunk_bytes = (least_chunk_bytes, most_chunk_bytes);
         check::within(part, "hot chunks bytes", self.chunks.len, chunk_bytes)?;
         // R3
         check::inside(part, "hot index", self.index, file)?;
@@ -100,8 +110,11 @@ impl HotSegment {
 /// One chunk of a hot segment: its raw bytes are the blocks of its extents, one after another.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct HotChunk {
-    /// The stored chunk, relative to the segment's chunks.
+    /// The stored chunk, relative to the segment's chunks. A borrowed one has no bytes there: its offset is
+    /// that of the next own one.
     pub chunk: ChunkRef,
+    /// Whether its stored bytes are those of a hot chunk of the base's image, with the same digest.
+    pub is_borrowed: bool,
     /// The number of its first extent.
     pub first_extent: u32,
     /// Its extents.
@@ -109,6 +122,19 @@ pub struct HotChunk {
     /// The recorded program's own time, in milliseconds, until it asked for something in the chunk: without
     /// what it waited for storage. Zero of all chunks where nothing is known.
     pub needed_ms: u32,
+}
+
+impl HotChunk {
+    /// Where the chunk behind it lies.
+    const fn next_offset(&self) -> u64 {
+        if self.is_borrowed { self.chunk.range.offset } else { self.chunk.range.end() }
+    }
+
+    /// The rules of its chunk, where own ones lie in `space`.
+    fn check(&self, part: Part, space: ByteRange) -> Result<(), FormatError> {
+        // R56: the bytes of a borrowed one lie elsewhere.
+        self.chunk.check(part, if self.is_borrowed { self.chunk.range } else { space })
+    }
 }
 
 /// Where a hot block lies.
@@ -178,7 +204,7 @@ impl HotIndex {
             return Err(size);
         };
         let extents = decode_extents(part, extents, superblock.geometry().disk_blocks())?;
-        let chunks = decode_chunks(part, chunks, &extents, segment)?;
+        let chunks = decode_chunks(part, chunks, &extents, segment, superblock.features)?;
         let map = HotMap::new(part, &chunks, &extents)?;
         // R20
         let blocks = extents.iter().map(|extent| extent.count).sum();
@@ -203,7 +229,7 @@ impl HotIndex {
                 stored_bytes: to_u32(hot.chunk.range.len).into(),
                 raw_bytes: hot.chunk.raw_bytes.into(),
                 codec: hot.chunk.codec.to_u16().into(),
-                flags: 0.into(),
+                flags: if hot.is_borrowed { BORROWED } else { 0 }.into(),
                 first_extent: hot.first_extent.into(),
                 extent_count: hot.extent_count.into(),
                 needed_ms: hot.needed_ms.into(),
@@ -234,7 +260,7 @@ impl HotIndex {
     /// Bytes of the segment's chunks.
     #[must_use]
     pub fn chunks_bytes(&self) -> u64 {
-        self.chunks.last().map_or(0, |hot| hot.chunk.range.end())
+        self.chunks.last().map_or(0, HotChunk::next_offset)
     }
 
     /// The extents of the chunk with this number.
@@ -284,14 +310,18 @@ fn decode_chunks(
     entries: &[HotChunkWire],
     extents: &[BlockRange],
     segment: &HotSegment,
+    features: Features,
 ) -> Result<Vec<HotChunk>, FormatError> {
     let space = ByteRange::new(0, segment.chunks.len);
     let (mut next_offset, mut next_extent) = (0_u64, 0_u32);
     let mut chunks = Vec::with_capacity(entries.len());
     for (i, entry) in entries.iter().enumerate() {
         let at = HOT_HEADER_BYTES + i * HOT_CHUNK_BYTES;
-        // R1
-        check::zero(part, at + 18, entry.flags.as_bytes())?;
+        // R56, and R1 for all other flags.
+        let is_borrowed = features.borrows() && entry.flags.get() == BORROWED;
+        if !is_borrowed {
+            check::zero(part, at + 18, entry.flags.as_bytes())?;
+        }
         let codec = Codec::from_u16(entry.codec.get(), part)?;
         // R31
         if codec == Codec::Composed {
@@ -315,13 +345,14 @@ fn decode_chunks(
         next_extent = first_extent + extent_count;
         // R18
         check::equal(part, "chunk offset", next_offset, chunk.range.offset)?;
-        chunk.check(part, space)?;
-        next_offset = chunk.range.end();
+        let needed_ms = entry.needed_ms.get();
+        let hot = HotChunk { chunk, is_borrowed, first_extent, extent_count, needed_ms };
+        hot.check(part, space)?;
+        next_offset = hot.next_offset();
         let blocks: u64 =
             extents[first_extent as usize..next_extent as usize].iter().map(|run| run.count).sum();
         check::equal(part, "raw bytes", blocks * BLOCK_BYTES, chunk.raw_bytes.into())?;
-        let needed_ms = entry.needed_ms.get();
-        chunks.push(HotChunk { chunk, first_extent, extent_count, needed_ms });
+        chunks.push(hot);
     }
     check::equal(part, "extents in chunks", extents.len() as u64, next_extent.into())?;
     check::equal(part, "chunks bytes", segment.chunks.len, next_offset)?;
@@ -345,7 +376,7 @@ impl HotIndexBuilder {
     /// Where the next chunk starts, relative to the segment's chunks.
     #[must_use]
     pub fn next_offset(&self) -> u64 {
-        self.chunks.last().map_or(0, |hot| hot.chunk.range.end())
+        self.chunks.last().map_or(0, HotChunk::next_offset)
     }
 
     /// Appends the chunk whose stored form is `stored` and whose raw bytes are the blocks of `extents`, one
@@ -370,7 +401,15 @@ impl HotIndexBuilder {
         let (number, first_extent) = (to_u32(self.chunks.len() as u64), to_u32(self.extents.len() as u64));
         self.extents.extend_from_slice(extents);
         let extent_count = to_u32(extents.len() as u64);
-        self.chunks.push(HotChunk { chunk, first_extent, extent_count, needed_ms: 0 });
+        let hot = HotChunk { chunk, is_borrowed: false, first_extent, extent_count, needed_ms: 0 };
+        self.chunks.push(hot);
+        number
+    }
+
+    /// As [`Self::push_ref`], of a chunk whose stored bytes the base's image has in its hot region.
+    pub fn push_borrowed(&mut self, chunk: ChunkRef, extents: &[BlockRange]) -> u32 {
+        let number = self.push_ref(chunk, extents);
+        self.chunks[number as usize].is_borrowed = true;
         number
     }
 
@@ -391,7 +430,7 @@ impl HotIndexBuilder {
             check::on_disk(part, run, disk_blocks)?;
         }
         for hot in &self.chunks {
-            hot.chunk.check(part, space)?;
+            hot.check(part, space)?;
             let first = hot.first_extent as usize;
             let runs = &self.extents[first..first + hot.extent_count as usize];
             let blocks: u64 = runs.iter().map(|run| run.count).sum();

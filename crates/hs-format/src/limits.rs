@@ -3,7 +3,7 @@
 
 use hs_units::{BLOCK_BYTES, to_u32};
 
-/// The format version that this crate writes and the only one that it reads: a draft.
+/// The format version that this crate writes, and the only one that it reads.
 pub const VERSION: u32 = 1;
 
 /// Bytes in a superblock: one block, so that one aligned read of any medium brings it.
@@ -17,8 +17,11 @@ pub const FEATURE_BASE: u64 = 1;
 /// digests. Only the image that a pack makes has it.
 pub const FEATURE_UNREAD: u64 = 2;
 
+/// The incompatible feature of an image some of whose hot chunks are those of its base's image.
+pub const FEATURE_BORROWED: u64 = 1 << 2;
+
 /// Incompatible features that this crate knows.
-pub const KNOWN_INCOMPAT: u64 = FEATURE_BASE | FEATURE_UNREAD;
+pub const KNOWN_INCOMPAT: u64 = FEATURE_BASE | FEATURE_UNREAD | FEATURE_BORROWED;
 
 /// Bytes of the header of a pack.
 pub const PACK_HEADER_BYTES: usize = 4096;

@@ -149,7 +149,8 @@ impl PackHeader {
             return Err(FormatError::BadMagic { part: PART, expected: PACK_MAGIC, found: wire.magic });
         }
         if wire.version.get() != VERSION {
-            return Err(FormatError::UnsupportedVersion { expected: VERSION, found: wire.version.get() });
+            let found = wire.version.get();
+            return Err(FormatError::UnsupportedVersion { part: PART, expected: VERSION, found });
         }
         check::equal(PART, "header bytes", HEADER_BYTES, wire.header_bytes.get().into())?;
         let (expected, found) = (Digest(wire.checksum), plain(&bytes[..CHECKSUM_AT]));

@@ -10,8 +10,8 @@ use crate::error::{FormatError, Part};
 use crate::geometry::{ColdGeometry, ColdPlace};
 use crate::hot::HotSegment;
 use crate::limits::{
-    COMPAT_SHORT, COMPAT_TABLES_BITS, COMPAT_TABLES_SHIFT, FEATURE_BASE, FEATURE_UNREAD, KNOWN_INCOMPAT,
-    MAX_DISK_BYTES, MAX_HINTS_BYTES, MAX_HOT_INDEX_BYTES, MAX_HOT_SEGMENTS, MAX_IMAGE_BYTES,
+    COMPAT_SHORT, COMPAT_TABLES_BITS, COMPAT_TABLES_SHIFT, FEATURE_BASE, FEATURE_BORROWED, FEATURE_UNREAD,
+    KNOWN_INCOMPAT, MAX_DISK_BYTES, MAX_HINTS_BYTES, MAX_HOT_INDEX_BYTES, MAX_HOT_SEGMENTS, MAX_IMAGE_BYTES,
     MAX_PADDING_BYTES, SUPERBLOCK_BYTES, VERSION,
 };
 use crate::unverified::Unverified;
@@ -42,6 +42,19 @@ impl Features {
     #[must_use]
     pub const fn of_unread(self) -> Self {
         Self { incompat: self.incompat | FEATURE_UNREAD, ..self }
+    }
+
+    /// The same of an image with hot chunks of its base's image, or without.
+    #[must_use]
+    pub const fn of_borrowed(self, borrows: bool) -> Self {
+        let incompat = self.incompat & !FEATURE_BORROWED;
+        Self { incompat: if borrows { incompat | FEATURE_BORROWED } else { incompat }, ..self }
+    }
+
+    /// Whether some hot chunks are those of the base's image.
+    #[must_use]
+    pub const fn borrows(self) -> bool {
+        self.incompat & FEATURE_BORROWED != 0
     }
 
     /// Whether cold windows have no digests.
@@ -150,7 +163,8 @@ impl Superblock {
         }
         // The version comes before the checksum: a newer version may have another one.
         if wire.version.get() != VERSION {
-            return Err(FormatError::UnsupportedVersion { expected: VERSION, found: wire.version.get() });
+            let found = wire.version.get();
+            return Err(FormatError::UnsupportedVersion { part, expected: VERSION, found });
         }
         check::equal(part, "superblock bytes", SUPERBLOCK_BYTES as u64, wire.superblock_bytes.get().into())?;
         let (expected, found) = (Digest(wire.checksum), plain(&bytes[..CHECKSUM_AT]));
@@ -277,6 +291,9 @@ impl Superblock {
         let says_base = self.features.incompat & FEATURE_BASE;
         check::equal(part, "feature base", u64::from(self.base.is_some()), says_base)?;
         self.base.as_ref().map_or(Ok(()), BaseRef::check)?;
+        // R56
+        let borrows = u64::from(self.features.borrows());
+        check::within(part, "feature borrowed without a base", borrows, (0, says_base))?;
         // R48
         let unread = u64::from(self.features.is_unread());
         check::within(part, "features base and unread together", says_base + unread, (0, 1))?;
@@ -290,7 +307,7 @@ impl Superblock {
         self.cold.check(&geometry)?;
         check::within(part, "hot segments", self.hot.len() as u64, (0, MAX_HOT_SEGMENTS as u64))?;
         for segment in &self.hot {
-            segment.check(geometry.disk_blocks(), self.image_bytes)?;
+            segment.check(geometry.disk_blocks(), self.image_bytes, self.features)?;
         }
         self.check_hot_tables()?;
         self.check_regions()

@@ -44,8 +44,15 @@ impl Image {
             receiver.done(Ok(()));
             return;
         };
-        let range = ByteRange::new(first.at.offset, last.at.end() - first.at.offset);
-        self.store().begin(range, Box::new(Chunks { cutter: Cutter::new(0), places, receiver }));
+        let (at, range) = (first.at, ByteRange::new(first.at.offset, last.at.end() - first.at.offset));
+        let chunks = Box::new(Chunks { cutter: Cutter::new(0), places, receiver });
+        let Some(store) = self.borrowed_store(at) else { return self.store().begin(range, chunks) };
+        // It has requests to two stores, one after another: a thread waits for them. Where there is none,
+        // the request is lost, which the receiver is told.
+        let begun = std::thread::Builder::new().name("hs-borrow".to_owned());
+        if let Err(error) = begun.spawn(move || store.begin(range, chunks)) {
+            log::warn!("{}: start a thread: {error}", self.name());
+        }
     }
 
     /// Begins what [`Image::fetch_page`] does, whatever the cache on disk has.

@@ -31,7 +31,9 @@ pub fn fill_cache(
     request_bytes: u64,
     between: &mut dyn FnMut(Progress) -> ControlFlow<(), u64>,
 ) -> Result<FillReport, ImageError> {
-    let hot = (0..image.hot_chunk_count()).map(|number| {
+    // Those of the base's image come with that.
+    let own = (0..image.hot_chunk_count()).filter(|number| !image.is_borrowed(*number));
+    let hot = own.map(|number| {
         let (chunk, at) = image.hot_chunk(number);
         ChunkPlace { chunk, at }
     });

@@ -347,9 +347,11 @@ impl Parser {
                     chunk,
                 };
                 let places: Vec<ChunkPlace> = index.chunks.iter().map(|entry| place(entry.chunk)).collect();
-                let end =
-                    to_u32(places.iter().take_while(|place| place.at.end() <= self.limit()).count() as u64);
-                let mut hot = HotMap::default();
+                let fits = |place: &&ChunkPlace| place.at.end() <= self.limit();
+                // Of an image that borrows chunks they are not one run of the file.
+                let borrows = superblock.features.borrows();
+                let end = if borrows { 0 } else { to_u32(places.iter().take_while(fits).count() as u64) };
+                let mut hot = HotMap::new(superblock);
                 hot.push(segment, index, hints);
                 self.announce(Some(hot), end, tables_end as u64);
                 self.stage = Stage::Chunks { splitter: ChunkSplitter::new(0), places, end };

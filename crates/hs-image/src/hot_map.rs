@@ -1,7 +1,9 @@
 //! All hot segments of an image as one numbered run of chunks.
 
-use hs_format::{Hint, Hints, HotChunk, HotIndex, HotSegment};
+use hs_format::{Hint, Hints, HotChunk, HotIndex, HotSegment, Superblock};
 use hs_units::{BlockRange, ByteRange, Lba, to_u32};
+
+use crate::borrowed::HotSource;
 
 /// Where a hot block lies.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -14,10 +16,15 @@ pub struct HotPlace {
     pub run: u32,
 }
 
+/// Where hot chunks begin of which some are borrowed: so far behind the end of the file.
+const APART_BYTES: u64 = 1 << 30;
+
 /// The decoded tables of every hot segment.
-#[derive(Debug, Default)]
+#[derive(Debug)]
 pub(crate) struct HotMap {
     segments: Vec<Tables>,
+    /// Where the next chunks lie of an image that borrows some; none of one that does not.
+    apart: Option<u64>,
 }
 
 #[derive(Debug)]
@@ -26,12 +33,41 @@ struct Tables {
     index: HotIndex,
     hints: Hints,
     first_chunk: u32,
+    /// Where each chunk lies, of an image that borrows some.
+    apart: Vec<u64>,
 }
 
 impl HotMap {
+    /// Without segments yet.
+    pub(crate) fn new(superblock: &Superblock) -> Self {
+        let apart = superblock.image_bytes.saturating_add(APART_BYTES);
+        Self { segments: Vec::new(), apart: superblock.features.borrows().then_some(apart) }
+    }
+
     pub(crate) fn push(&mut self, segment: HotSegment, index: HotIndex, hints: Hints) {
         let first_chunk = self.chunk_count();
-        self.segments.push(Tables { segment, index, hints, first_chunk });
+        let mut apart = Vec::new();
+        if let Some(next) = &mut self.apart {
+            for hot in &index.chunks {
+                apart.push(*next);
+                *next = next.saturating_add(hot.chunk.range.len);
+            }
+        }
+        self.segments.push(Tables { segment, index, hints, first_chunk, apart });
+    }
+
+    /// Where chunks begin, and the source of each, of an image that borrows some.
+    pub(crate) fn sources(&self) -> Option<(u64, Vec<(u64, HotSource)>)> {
+        self.apart?;
+        let start = *self.segments.first()?.apart.first()?;
+        let of = |tables: &Tables, hot: &HotChunk| match hot.is_borrowed {
+            true => HotSource::Base(hot.chunk.digest),
+            false => HotSource::Own(tables.segment.chunks.offset + hot.chunk.range.offset),
+        };
+        let sources = self.segments.iter().flat_map(|tables| {
+            tables.index.chunks.iter().map(move |hot| (hot.chunk.range.len, of(tables, hot)))
+        });
+        Some((start, sources.collect()))
     }
 
     pub(crate) fn chunk_count(&self) -> u32 {
@@ -58,7 +94,9 @@ impl HotMap {
     pub(crate) fn chunk(&self, chunk: u32) -> (&HotChunk, ByteRange) {
         let tables = self.tables(chunk);
         let entry = &tables.index.chunks[(chunk - tables.first_chunk) as usize];
-        let at = tables.segment.chunks.offset + entry.chunk.range.offset;
+        let number = (chunk - tables.first_chunk) as usize;
+        let in_file = tables.segment.chunks.offset + entry.chunk.range.offset;
+        let at = tables.apart.get(number).copied().unwrap_or(in_file);
         (entry, ByteRange::new(at, entry.chunk.range.len))
     }
 

@@ -13,6 +13,7 @@ use hs_store::{DiskCache, Store};
 use hs_units::{BLOCK_BYTES, BlockRange, ByteRange, Digest, Lba, Nanos, to_usize};
 
 use crate::base::check_base;
+use crate::borrowed::{BorrowedHot, Lender};
 use crate::cold::{ColdIndex, read};
 use crate::hot_map::{HotMap, HotPlace};
 use crate::kept_chunks::{self, ChunkPlace, Keeps};
@@ -56,6 +57,8 @@ pub struct Image {
     cache: Option<Arc<DiskCache>>,
     /// The disk that some of its blocks lie on, once it is known.
     base: OnceLock<Arc<dyn BaseDisk>>,
+    /// Its hot chunks, where some are those of the base's image.
+    borrowed: Option<Arc<BorrowedHot>>,
     /// The pack that is its store, if it is one.
     pack: Option<Arc<PackStore>>,
 }
@@ -115,7 +118,7 @@ impl Image {
         from_mirror: bool,
         options: &OpenOptions,
     ) -> Result<Self, ImageError> {
-        let mut hot = HotMap::default();
+        let mut hot = HotMap::new(&superblock);
         let mut hot_fault = None;
         for (number, segment) in superblock.hot.iter().enumerate() {
             let at = ByteRange::new(segment.index.offset, segment.index.len + segment.hints.len);
@@ -154,7 +157,12 @@ impl Image {
             let fault = pack.header().check_image(&superblock);
             fault.map_err(crate::cold::in_file(&*store, ByteRange::new(0, SUPERBLOCK_BYTES)))?;
         }
-        let image = Self { store, superblock, from_mirror, hot, hot_fault: None, cold, cache, base, pack };
+        let borrowed = hot.sources().map(|(start, sources)| {
+            Arc::new(BorrowedHot::new(Arc::clone(&store), start, sources.into_iter()))
+        });
+        let hot_fault = None;
+        let image =
+            Self { store, superblock, from_mirror, hot, hot_fault, cold, cache, base, borrowed, pack };
         if let (Some(_), UseBase::Open(open)) = (image.superblock.base, &options.base) {
             image.use_base(open()?)?;
         }
@@ -168,9 +176,59 @@ impl Image {
     pub fn use_base(&self, base: Arc<dyn BaseDisk>) -> Result<(), ImageError> {
         if let Some(named) = &self.superblock.base {
             check_base(self, named, base.image())?;
+            if let Some(borrowed) = &self.borrowed {
+                let lender = Lender::of(base.image());
+                borrowed.lend(lender);
+                self.tell_missing(base.image().name());
+            }
             self.base.get_or_init(|| base);
         }
         Ok(())
+    }
+
+    /// A base's image may be another one of the same disk.
+    fn tell_missing(&self, base: &str) {
+        let is_missing = |chunk: &u32| self.is_borrowed(*chunk) && !self.is_lent(*chunk);
+        let missing = (0..self.hot_chunk_count()).filter(is_missing).count();
+        if missing > 0 {
+            log::warn!(
+                "{}: {base} has not {missing} of the hot chunks that it borrows: their cold copies are read",
+                self.name()
+            );
+        }
+    }
+
+    /// Whether a hot chunk is one of the base's image.
+    ///
+    /// # Panics
+    /// When there is no such chunk.
+    #[must_use]
+    pub fn is_borrowed(&self, chunk: u32) -> bool {
+        self.hot.chunk(chunk).0.is_borrowed
+    }
+
+    /// Whether a borrowed chunk can be had: the base's image is known and has it.
+    ///
+    /// # Panics
+    /// When there is no such chunk.
+    #[must_use]
+    pub fn is_lent(&self, chunk: u32) -> bool {
+        let entry = self.hot.chunk(chunk).0.chunk;
+        self.borrowed.as_ref().is_some_and(|hot| hot.is_lent(&entry.digest, entry.range.len))
+    }
+
+    /// What has the bytes at a place of a chunk.
+    fn store_of(&self, at: ByteRange) -> &dyn Store {
+        match &self.borrowed {
+            Some(hot) if at.offset >= hot.start() => &**hot,
+            _ => &*self.store,
+        }
+    }
+
+    /// The same for a request that goes on by itself; none where the image's own store has them.
+    pub(crate) fn borrowed_store(&self, at: ByteRange) -> Option<Arc<dyn Store>> {
+        let hot = self.borrowed.as_ref().filter(|hot| at.offset >= hot.start())?;
+        Some(Arc::clone(hot) as Arc<dyn Store>)
     }
 
     /// The disk that some blocks lie on, if the image has one and it is known.
@@ -480,7 +538,8 @@ impl Image {
         places: &[ChunkPlace],
         sink: &mut dyn FnMut(StreamEvent<'_>) -> ControlFlow<()>,
     ) -> Result<(), ImageError> {
-        kept_chunks::stream(&*self.store, self.cache.as_deref(), Keeps::Decoder, places, sink)?;
+        let Some(first) = places.first() else { return Ok(()) };
+        kept_chunks::stream(self.store_of(first.at), self.cache.as_deref(), Keeps::Decoder, places, sink)?;
         Ok(())
     }
 
@@ -501,23 +560,23 @@ impl Image {
         places: &[ChunkPlace],
         sink: &mut ChunkSink<'_>,
     ) -> Result<(), ImageError> {
-        kept_chunks::stream(&*self.store, self.cache.as_deref(), Keeps::Stream, places, &mut |event| {
-            match event {
-                StreamEvent::FirstBytes(_) => ControlFlow::Continue(()),
-                StreamEvent::Chunk(number, stored) => sink(number, stored),
-            }
+        let Some(first) = places.first() else { return Ok(()) };
+        let store = self.store_of(first.at);
+        kept_chunks::stream(store, self.cache.as_deref(), Keeps::Stream, places, &mut |event| match event {
+            StreamEvent::FirstBytes(_) => ControlFlow::Continue(()),
+            StreamEvent::Chunk(number, stored) => sink(number, stored),
         })?;
         Ok(())
     }
 
     /// The stored bytes of a chunk.
     fn stored(&self, place: ChunkPlace) -> Result<Unverified<Vec<u8>>, ImageError> {
-        kept_chunks::one(&*self.store, self.cache.as_deref(), place)
+        kept_chunks::one(self.store_of(place.at), self.cache.as_deref(), place)
     }
 
     /// Says that the hot chunks from `first` on will be streamed in order.
     pub fn expect_hot_stream(&self, first: u32) {
-        if first < self.hot_chunk_count() {
+        if first < self.hot_chunk_count() && self.borrowed.is_none() {
             let end = self.hot.contiguous_end(first);
             let range = self.hot_range(first..end);
             // What is hot is there once more in the cold region, so nearly everything is hot where this is as

@@ -11,6 +11,7 @@ mod allocation;
 mod base;
 mod begun;
 mod blocks;
+mod borrowed;
 mod cold;
 mod error;
 mod fill;

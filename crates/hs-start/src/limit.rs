@@ -27,6 +27,10 @@ fn of_image(image: &Image, medium: Medium, at_most: Nanos) -> Option<Nanos> {
     let own_time = recorded.min(at_most);
     let pace = own_time.as_secs_f64() / recorded.as_secs_f64();
     let superblock = image.superblock();
+    // Of hot chunks that lie in two files there is no single stream.
+    if superblock.features.borrows() {
+        return None;
+    }
     let first = superblock.hot.first()?;
     // The stream begins with the tables, as the opening request does.
     let tables_bytes = first.chunks.offset.saturating_sub(first.index.offset);

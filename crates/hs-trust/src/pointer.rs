@@ -17,7 +17,8 @@ use crate::now::Now;
 
 /// What files of pointers end with.
 pub const SUFFIX: &str = ".minisig";
-/// What trusted comments of pointers begin with.
+/// What trusted comments of pointers begin with: in every form, and in this one.
+const FORMS: &str = "headstart-pointer-";
 const FORM: &str = "headstart-pointer-1";
 /// A pointer has a few hundred bytes.
 pub const MOST_BYTES: u64 = 8 << 10;
@@ -105,8 +106,12 @@ impl Pointer {
     /// Nothing here is to be believed before the signature is checked.
     fn parse(comment: &str) -> Result<Self, String> {
         let mut words = comment.split('\t');
-        if words.next() != Some(FORM) {
-            return Err(format!("its trusted comment does not begin with {FORM}"));
+        match words.next() {
+            Some(FORM) => {}
+            Some(form) if form.starts_with(FORMS) => {
+                return Err(format!("it is of another form than {FORM}: use a newer headstart"));
+            }
+            _ => return Err(format!("its trusted comment does not begin with {FORM}")),
         }
         let (mut channel, mut image, mut date, mut expires, mut url) = (None, None, None, None, None);
         let mut revoked: Option<Vec<Key>> = None;

@@ -62,7 +62,7 @@ pub(crate) struct Build {
     #[arg(long, value_name = "IMAGE", value_parser = super::image::location_parser(), conflicts_with_all = ["base", "window"])]
     pub like: Option<ImageLocation>,
     /// Do not store blocks that the disk of this image has (file or address). The image can then be read only
-    /// with that one: give both to each command. Files lie as with --like.
+    /// with that one: give both to each command. Files lie as with --like, and its hot region stays as there.
     #[arg(long, value_name = "BASE", value_parser = super::image::location_parser(), hide_short_help = true)]
     pub base: Option<ImageLocation>,
     /// Take the file as a raw disk whatever it contains.

@@ -121,7 +121,7 @@ pub(crate) fn run(args: &Build, quiet: bool) -> anyhow::Result<()> {
     if let Some(base) = base {
         build.base = Some(Arc::new(BaseBlocks::read(&base, build.threads, &show)?));
     }
-    let (report, hot) = if args.like.is_some() && profiles.is_empty() {
+    let (report, hot) = if source.is_like_earlier() && profiles.is_empty() {
         hs_build::build_like(&source, &args.output, &build, &show)?
     } else if profiles.is_empty() {
         (hs_build::build(&source, &args.output, &build, &show)?, None)

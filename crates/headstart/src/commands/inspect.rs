@@ -118,6 +118,7 @@ fn image(image: &ImageSource, json: bool) -> anyhow::Result<()> {
         ("cold_bytes", json!(superblock.cold.range.len)),
         ("cold_chunks", json!(superblock.cold.distinct_chunks)),
         ("hot_segments", json!(segments)),
+        ("borrowed_chunks", json!((0..image.hot_chunk_count()).filter(|at| image.is_borrowed(*at)).count())),
         ("hints", json!(image.hints().count())),
         ("superblock_from_mirror", json!(image.from_mirror())),
         ("base_digest", json!(superblock.base.map(|base| base.disk_digest.to_string()))),

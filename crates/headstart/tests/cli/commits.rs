@@ -152,6 +152,44 @@ fn a_delta_is_its_changes() {
 }
 
 #[test]
+fn the_hot_region_of_a_delta_is_that_of_its_base() {
+    let (scene, mut disk) = scene_of_changes();
+    // A block of the second hot chunk.
+    Prng::new(5).fill(&mut disk[92 * BLOCK..93 * BLOCK]);
+    write(&scene, "fast.hsi", |client| {
+        let bytes = &disk[92 * BLOCK..93 * BLOCK];
+        assert_eq!(client.write(0, 92 * BLOCK as u64, bytes).expect("answered"), 0);
+    });
+    let built = commit(&scene, "fast.hsi", "delta.hsi", &["--delta", "--json"]).ok().json();
+    assert_eq!(built["hot_bytes"], 32 * BLOCK);
+    assert!(built["hot_compressed_bytes"].as_u64() < Some(10 * BLOCK as u64), "{built}");
+    let (raw, delta, fast) = (scene.arg("new.raw"), scene.arg("delta.hsi"), scene.arg("fast.hsi"));
+    fs::write(&raw, &disk).expect("written");
+    assert_eq!(run(["inspect", "--json", &delta]).ok().json()["borrowed_chunks"], 3);
+    let verify = |base: &str| run(["verify", &delta, "--against", &raw, "--base", base, "--json"]).ok();
+    assert_eq!(verify(&fast).json()["hot_chunks"], 4);
+    // Another image of the base's disk has the disk, and not the chunks.
+    let cold = verify(&scene.arg("disk.hsi"));
+    assert_eq!(cold.json()["hot_chunks"], 1);
+    assert!(cold.stderr.contains("disk.hsi has not 3 of the hot chunks"), "{}", cold.stderr);
+    // A server reads both, whatever the base has in place of a borrowed chunk.
+    let read = |base: &str| {
+        let server = serve(&scene, &["--unsupervised", "--base", base, &delta]);
+        let mut client = NbdWriter::connect(&scene.path("socket")).expect("connected");
+        let found = client.read(0, disk.len() as u32).expect("read");
+        end(server);
+        assert!(found == disk, "{base}");
+    };
+    read(&fast);
+    read(&scene.arg("disk.hsi"));
+    let lent = open(&scene, "fast.hsi").hot_chunk(0).1;
+    let file = File::options().write(true).open(&fast).expect("opened");
+    file.write_all_at(&[0xff; 40], lent.offset + 9).expect("written");
+    run(["verify", &delta, "--base", &fast]).fails(1, &["delta.hsi", "hot chunk 0", "digest"]);
+    read(&fast);
+}
+
+#[test]
 fn what_is_not_the_disks_changes_is_refused() {
     let (scene, _) = scene_of_changes();
     let changes = scene.arg("changes");

@@ -27,6 +27,7 @@ mod filling;
 #[path = "../../../hs-fill/tests/support/filling.rs"]
 mod filling_folder;
 mod formats;
+mod golden;
 mod grpc_client;
 mod guest_network;
 mod guest_read_ahead;
@@ -55,6 +56,7 @@ mod netboot;
 mod network_faults;
 mod network_trust;
 mod new_users;
+mod newer;
 mod newer_debian;
 mod object_server;
 mod odd_server;

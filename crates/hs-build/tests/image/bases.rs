@@ -3,14 +3,14 @@
 use std::num::NonZeroUsize;
 use std::sync::Arc;
 
-use hs_build::{BaseBlocks, BuildError};
-use hs_format::{Codec, WindowRef};
+use hs_build::{BaseBlocks, BuildError, OptimizeOptions};
+use hs_format::{Codec, Decompressor, WindowRef};
 use hs_image::{Image, ImageError, verify};
 use hs_store::{FileStore, MemoryStore};
-use hs_units::Prng;
+use hs_units::{BlockRange, Lba, Prng};
 use proptest::prelude::*;
 
-use crate::sample::{BLOCK, Bench, WithBase, disk, disk_like, fast_build, open, random_profile};
+use crate::sample::{BLOCK, Bench, WithBase, disk, disk_like, fast_build, open, profile, random_profile};
 
 proptest! {
     #![proptest_config(ProptestConfig::with_cases(40))]
@@ -163,4 +163,95 @@ fn damage_of_the_base_is_an_error_that_names_both() {
     assert!(matches!(error, ImageError::Base { .. }), "{error}");
     let text = error.to_string();
     assert!(text.contains("spoiled-base") && text.contains("child.hsi") && text.contains("digest"), "{text}");
+}
+
+/// A base with a hot region, and a delta whose start reads the same blocks, of which some are others.
+fn related_starts() -> WithBase {
+    let mut base = vec![0; 300 * BLOCK];
+    Prng::new(11).fill(&mut base);
+    let mut child = base.clone();
+    for block in [45, 46, 150] {
+        Prng::new(block as u64).fill(&mut child[block * BLOCK..][..BLOCK]);
+    }
+    let with = WithBase::new(base, 65_536, child, &fast_build(16_384, 2));
+    let reads = [BlockRange::new(Lba(40), 100), BlockRange::new(Lba(148), 60)];
+    let of = |bench: &Bench, image: &Image| profile(image, &bench.disk, &reads);
+    let base = of(&with.base, &open(&with.base.path("base.hsi")));
+    with.base.optimize("base.hsi", "fast.hsi", &[base]);
+    let child = of(&with.child, &open(&with.child.path("child.hsi")));
+    optimize_on(&with, "fast.hsi", &child, "delta.hsi");
+    optimize_on(&with, "base.hsi", &child, "whole.hsi");
+    with
+}
+
+/// Makes a hot region for the child, with this image as its base.
+fn optimize_on(with: &WithBase, base: &str, start: &hs_trace::Profile, name: &str) {
+    let image = with.open_on("child.hsi", base);
+    let file = with.child.path("child.hsi");
+    let (to, options) = (with.child.path(name), crate::sample::hot_options(2));
+    hs_build::optimize(&image, Some(&file), std::slice::from_ref(start), &to, &options, &|_| {})
+        .expect("optimized");
+}
+
+#[test]
+// R56
+fn hot_chunks_that_the_base_has_are_borrowed() {
+    let with = related_starts();
+    let (delta, whole) = (with.open_on("delta.hsi", "fast.hsi"), with.open_on("whole.hsi", "base.hsi"));
+    let chunks = 0..delta.hot_chunk_count();
+    let own: Vec<u32> = chunks.clone().filter(|chunk| !delta.is_borrowed(*chunk)).collect();
+    assert!(own.len() == 3 && chunks.len() > 20, "{own:?} of {chunks:?}");
+    assert!(delta.superblock().features.borrows() && !whole.superblock().features.borrows());
+    let stored = |image: &Image| image.superblock().hot[0].chunks.len;
+    let own_bytes: u64 = own.iter().map(|chunk| delta.hot_chunk(*chunk).0.range.len).sum();
+    assert_eq!(stored(&delta), own_bytes);
+    assert!(stored(&whole) > 5 * own_bytes, "{} and {own_bytes}", stored(&whole));
+    let raw = with.child.source();
+    let report = verify(&delta, Some((&raw, "disk.raw")), &|_| {}).expect("every block is right");
+    assert_eq!(report.hot_chunks, chunks.end);
+    // They are the same chunks.
+    for chunk in chunks.clone() {
+        let of = |image: &Image| (image.hot_chunk(chunk).0.digest, image.hot_extents(chunk).to_vec());
+        assert_eq!(of(&delta), of(&whole));
+    }
+    // With nothing to borrow, all are stored again.
+    let start = profile(&delta, &with.child.disk, &[BlockRange::new(Lba(40), 100)]);
+    let options = OptimizeOptions { replaces: true, ..crate::sample::hot_options(2) };
+    let (from, to) = (with.child.path("delta.hsi"), with.child.path("again.hsi"));
+    hs_build::optimize(&with.open_on("delta.hsi", "base.hsi"), Some(&from), &[start], &to, &options, &|_| {})
+        .expect("optimized");
+    let again = with.open_on("again.hsi", "base.hsi");
+    assert!(!again.superblock().features.borrows());
+    verify(&again, Some((&raw, "disk.raw")), &|_| {}).expect("every block is right");
+}
+
+#[test]
+// R57
+fn a_chunk_is_borrowed_by_its_digest_and_else_read_from_the_cold_region() {
+    let with = related_starts();
+    let raw = with.child.source();
+    let mut tools = Decompressor::new();
+    // Another image of the base's disk has no hot region: the chunks are not there, and the disk is.
+    let image = with.open_on("delta.hsi", "base.hsi");
+    let report = verify(&image, Some((&raw, "disk.raw")), &|_| {}).expect("the disk is whole");
+    assert_eq!(report.hot_chunks, 3, "its own ones");
+    let borrowed = (0..image.hot_chunk_count()).find(|chunk| image.is_borrowed(*chunk)).expect("one");
+    let error = image.load_hot(borrowed, &mut tools).expect_err("it is not there").to_string();
+    assert!(error.contains("base.hsi has not all hot chunks that it borrows"), "{error}");
+    // Without a base nothing is read in its place.
+    let alone = open(&with.child.path("delta.hsi"));
+    let error = alone.load_hot(borrowed, &mut tools).expect_err("no base").to_string();
+    assert!(error.contains("delta.hsi") && error.contains("--base"), "{error}");
+    // The base's author has other bytes under the digest that its own tables claim.
+    let fast = open(&with.base.path("fast.hsi"));
+    let digest = image.hot_chunk(borrowed).0.digest;
+    let chunks = 0..fast.hot_chunk_count();
+    let lent = chunks.map(|chunk| fast.hot_chunk(chunk)).find(|(chunk, _)| chunk.digest == digest);
+    let mut bytes = with.base.bytes("fast.hsi");
+    bytes[lent.expect("it has it").1.offset as usize + 7] ^= 1;
+    let image = open(&with.child.path("delta.hsi"));
+    image.use_base(WithBase::read_base(Arc::new(MemoryStore::new(bytes)))).expect("it is its base");
+    let error = verify(&image, None, &|_| {}).expect_err("a changed chunk");
+    let ImageError::Chunk { chunk, .. } = &error else { panic!("{error}") };
+    assert_eq!(*chunk, format!("hot chunk {borrowed}"), "{error}");
 }

@@ -105,8 +105,13 @@ impl WithBase {
 
     /// An image of the child's disk, with its base.
     pub(crate) fn open(&self, name: &str) -> Arc<Image> {
+        self.open_on(name, "base.hsi")
+    }
+
+    /// The same with this image of the other disk as its base.
+    pub(crate) fn open_on(&self, name: &str, base: &str) -> Arc<Image> {
         let image = open(&self.child.path(name));
-        let base = FileStore::open(self.base.path("base.hsi")).expect("the base is there");
+        let base = FileStore::open(self.base.path(base)).expect("the base is there");
         image.use_base(Self::read_base(Arc::new(base))).expect("it is the base");
         image
     }

@@ -62,7 +62,7 @@ fn what_is_no_image_is_named() {
     assert!(matches!(*fault(&changed(0, b'X')), FormatError::BadMagic { .. }));
     assert!(matches!(*fault(&vec![0x02; 100_000]), FormatError::BadMagic { .. }));
     assert!(matches!(refused(&vec![b'B'; 100_000]), ImageError::NotAnImage { .. }));
-    assert!(matches!(*fault(&changed(8, 2)), FormatError::UnsupportedVersion { expected: 1, found: 2 }));
+    assert!(matches!(*fault(&changed(8, 2)), FormatError::UnsupportedVersion { expected: 1, found: 2, .. }));
     assert!(matches!(*fault(&changed(100, 0xee)), FormatError::DigestMismatch { .. }));
     // A newer image is called newer although its mirror would do.
     let mut newer = whole.clone();

@@ -223,6 +223,36 @@ fn hot_chunks() {
 }
 
 #[test]
+// R56
+fn borrowed_chunks() {
+    let sample = Sample::small();
+    let good = sample.bytes(sample.superblock.hot[0].index);
+    // The first of two chunks is borrowed, so the second one begins where it would.
+    let own = u32::from_le_bytes(good[104..108].try_into().expect("four bytes"));
+    let index = patch(good, 50, &[1]);
+    let index = patch(&patch(&index, 96, &[0; 8]), 24, &u64::from(own).to_le_bytes());
+    let decode = |bytes: &[u8], borrows| {
+        let (mut segment, mut superblock) = resealed(bytes);
+        segment.chunks.len = own.into();
+        superblock.features = superblock.features.of_borrowed(borrows);
+        HotIndex::decode(Unverified::new(bytes), &segment, &superblock)
+    };
+    let found = decode(&index, true).expect("an index");
+    assert!(found.chunks[0].is_borrowed && !found.chunks[1].is_borrowed);
+    assert_eq!(found.chunks_bytes(), u64::from(own));
+    assert_eq!(found.encode(), index, "one index has one encoding");
+    refuses!(decode(&index, false), ReservedNotZero);
+    for (at, flag) in [(50, 2), (50, 3), (50, 0x81), (51, 1)] {
+        refuses!(decode(&patch(&index, at, &[flag]), true), ReservedNotZero);
+    }
+    // Borrowed or not, a chunk has its bytes, and its place is that of the next own one.
+    refuses!(decode(&patch(&index, 40, &[0; 4]), true), Limit, "stored bytes");
+    refuses!(decode(&patch(&index, 40, &u32::MAX.to_le_bytes()), true), Limit, "stored bytes");
+    refuses!(decode(&patch(&index, 32, &[1]), true), Inconsistent, "chunk offset");
+    refuses!(decode(&patch(&index, 64, &[0; 32]), true), ChunkDigest);
+}
+
+#[test]
 // R21
 fn hot_extents() {
     let sample = Sample::small();

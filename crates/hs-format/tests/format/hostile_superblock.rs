@@ -41,14 +41,15 @@ macro_rules! refuses {
 fn identity() {
     assert!(patched(0, b"HSIMAGE\0").is_ok());
     refuses!(patched(0, b"hsqs"), BadMagic);
-    assert_eq!(patched(8, &[2]), Err(FormatError::UnsupportedVersion { expected: 1, found: 2 }));
+    let part = Part::Superblock;
+    assert_eq!(patched(8, &[2]), Err(FormatError::UnsupportedVersion { part, expected: 1, found: 2 }));
     refuses!(patched(8, &[0]), UnsupportedVersion);
     refuses!(patched(12, &8192_u32.to_le_bytes()), Inconsistent, "superblock bytes");
-    assert_eq!(patched(16, &[4]), Err(FormatError::UnknownFeatures { known: 3, found: 4 }));
+    assert_eq!(patched(16, &[8]), Err(FormatError::UnknownFeatures { known: 7, found: 8 }));
     refuses!(patched(23, &[0x80]), UnknownFeatures);
     // A feature may give a meaning to what is reserved here: it is named first.
     let mut both = [0; 112];
-    (both[0], both[108]) = (4, 1);
+    (both[0], both[108]) = (8, 1);
     both[8..108].copy_from_slice(&Sample::small().superblock.encode()[24..124]);
     refuses!(patched(16, &both), UnknownFeatures);
     assert!(patched(24, &[0xff; 8]).is_ok(), "compatible features are ignored");
@@ -72,6 +73,25 @@ fn bases() {
     // The feature without a base, and a base without the feature.
     refuses!(patched(16, &[1]), Limit, "disk bytes of the base");
     refuses!(patched(1840, &[1]), ReservedNotZero);
+}
+
+#[test]
+// R56
+fn borrowing() {
+    refuses!(patched(16, &[4]), Limit, "feature borrowed without a base");
+    refuses!(patched(16, &[6]), Limit, "feature borrowed without a base");
+    let borrowing = |chunks_bytes| {
+        changed(|s| {
+            let base = BaseRef { disk_digest: s.disk_digest, disk_bytes: BLOCK_BYTES };
+            (s.features, s.base) = (Features::of_base(Some(&base)).of_borrowed(true), Some(base));
+            // Behind it there may be padding, as this is less than a block.
+            s.hot[1].chunks.len = chunks_bytes;
+        })
+    };
+    assert_eq!(borrowing(0).expect("all of it is borrowed").hot[1].chunks.len, 0);
+    refuses!(borrowing(2 * BLOCK_BYTES + 1), Limit, "hot chunks bytes");
+    // Without the feature each chunk has a byte or more.
+    refuses!(changed(|s| s.hot[1].chunks.len = 0), Limit, "hot chunks bytes");
 }
 
 #[test]

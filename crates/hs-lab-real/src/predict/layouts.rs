@@ -35,6 +35,7 @@ fn check_windows(count: u64) -> anyhow::Result<()> {
 pub(super) fn of_image(image: &Image) -> anyhow::Result<OnMedium> {
     let superblock = image.superblock();
     check_windows(superblock.windows())?;
+    ensure!(!superblock.features.borrows(), "some of its hot chunks lie in another image: predict that one");
     let windows = (0..superblock.windows())
         .map(|window| {
             Ok(match image.window(window)? {
