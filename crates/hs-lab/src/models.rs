@@ -41,6 +41,16 @@ impl Model {
         found.unwrap_or_else(|| panic!("no model is called '{name}'"))
     }
 
+    /// The model of a medium that can be written to: of [`Model::all`], or of docs/MEDIA.md.
+    ///
+    /// # Panics
+    /// When there is none.
+    #[must_use]
+    pub fn writable(name: &str) -> Self {
+        let news = [NewsDisk::Wren4, NewsDisk::SmoS501].into_iter().find(|disk| disk.name() == name);
+        news.map_or_else(|| Self::Medium(Medium::parse(name).expect("a medium of the list")), Self::News)
+    }
+
     /// Its name.
     #[must_use]
     pub fn name(&self) -> String {
@@ -68,6 +78,17 @@ impl Model {
                 Box::new(device)
             }
             Self::News(disk) => Box::new(disk.device()),
+        }
+    }
+
+    /// The same where it can be written to.
+    #[must_use]
+    pub fn writable_station(&self) -> Option<Box<dyn Station>> {
+        match self {
+            Self::Medium(medium) => {
+                Some(Box::new(medium.writable_device(self.file_bytes()).expect("the file fits")?))
+            }
+            Self::News(_) => Some(self.station()),
         }
     }
 

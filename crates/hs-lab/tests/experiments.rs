@@ -116,6 +116,33 @@ fn deadlines_leave_the_link_to_boots_that_need_it() {
     assert!(apart.value < 1.02, "{apart:?}");
 }
 
+/// Flushes of eight writers cost hardly more than one. Eight times as many as with an append for each is what
+/// eight writers can give at most, and a longer append takes longer: that goal is missed by a few percent.
+#[test]
+fn flushes_of_many_writers_are_one_append() {
+    let report = run("gathering");
+    judge(&report, &["gathered ÷ an append for each flush"]);
+    for medium in ["hd286", "hdd-7200"] {
+        let eight = report.figure(&format!("gathered ÷ an append for each flush, 8 writers, {medium}"));
+        assert!(eight.value > 5.0 && eight.value < 8.0, "{eight:?}");
+        let many = report.figure(&format!("gathered ÷ an append for each flush, 32 writers, {medium}"));
+        assert!(many.value > 8.0, "{many:?}");
+    }
+    // A leader does not wait for those that were just answered.
+    for figure in of(&report, "a round trip between writes ÷ none, 8 writers") {
+        assert!(figure.value > 0.45 && figure.value <= 1.01, "{figure:?}");
+    }
+}
+
+#[test]
+fn a_compacted_overlay_is_read_as_a_plain_file() {
+    let report = run("compact");
+    judge(&report, &[]);
+    for figure in report.figures.iter().filter(|figure| !figure.name.ends_with("ssd-sata")) {
+        assert!(figure.off.unwrap() < 0.5, "{figure:?}");
+    }
+}
+
 /// Every experiment has its mechanism switched off as well, and comes out differently: by a twentieth at
 /// least.
 #[test]

@@ -49,7 +49,7 @@ impl Overlay {
         }
         let wanted = self.flush_wanted
             || self.must_checkpoint
-            || self.gathered.bytes() >= self.limits.write_back_bytes;
+            || self.gathered.bytes() >= self.write_back_bytes();
         let appends = wanted && !self.gathered.is_empty();
         if !self.is_ready {
             return if appends || self.must_checkpoint { self.store_map() } else { None };
