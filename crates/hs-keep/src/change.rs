@@ -4,7 +4,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicI32, AtomicUsize, Ordering::AcqRel, Ordering::Acquire, Ordering::Relaxed};
 
 use hs_disk::Requester;
-use hs_overlay::{Failed, FailedStep, Lane, Refusal, Source};
+use hs_overlay::{ChangeKind, Failed, FailedStep, Refusal, Source};
 use hs_units::{BLOCK_BYTES, ByteRange};
 use parking_lot::Mutex;
 
@@ -12,8 +12,8 @@ use crate::disk::{Answer, KeptState, Shared, ZeroKind};
 use crate::read::FileRead;
 
 const BLOCK: usize = BLOCK_BYTES as usize;
-/// Bytes that are handed to the overlay as one: less than it gathers at most.
-const PART_BYTES: usize = 1 << 20;
+/// Bytes that are handed to the overlay as one: what it gathers on the slowest medium.
+const PART_BYTES: usize = 256 << 10;
 
 /// A change that the overlay takes as a whole.
 pub(crate) enum Change {
@@ -28,12 +28,14 @@ pub(crate) enum Change {
 
 impl Change {
     /// Where it waits for room.
-    fn lane(&self) -> Lane {
+    fn kind(&self) -> ChangeKind {
         let (requester, bytes) = match self {
-            Self::Blocks { requester, bytes, .. } | Self::Part { requester, bytes, .. } => (requester, bytes.len()),
+            Self::Blocks { requester, bytes, .. } | Self::Part { requester, bytes, .. } => {
+                (requester, bytes.len())
+            }
             Self::Zero { requester, .. } => (requester, 0),
         };
-        Lane::of(requester.client.0, bytes as u64)
+        ChangeKind::of(requester.client.0, bytes as u64)
     }
 }
 
@@ -169,7 +171,7 @@ pub(crate) fn begin(shared: &Arc<Shared>, mut change: Change, answer: Answer) {
         drop(state);
         return answer(Err(libc::ESHUTDOWN));
     }
-    let must_wait = state.delayed.must_wait(change.lane());
+    let must_wait = state.delayed.must_wait(change.kind());
     let taken = if must_wait { Taken::Later } else { take(shared, &mut state, &mut change) };
     match taken {
         Taken::Done(result) => {
@@ -182,7 +184,7 @@ pub(crate) fn begin(shared: &Arc<Shared>, mut change: Change, answer: Answer) {
             answer(result);
         }
         Taken::Later => {
-            state.delayed.push(change.lane(), (change, answer));
+            state.delayed.push(change.kind(), (change, answer));
             shared.work.notify_one();
         }
         Taken::Needs(source) => fetch(shared, &mut state, change, source, answer),

@@ -152,12 +152,12 @@ fn settle(shared: &Arc<Shared>, state: &mut KeptState) -> Outcomes {
     let mut only_small = false;
     loop {
         let next = if only_small { state.delayed.pop_small() } else { state.delayed.pop() };
-        let Some((lane, (mut change, answer))) = next else { break };
+        let Some((kind, (mut change, answer))) = next else { break };
         match change::take(shared, state, &mut change) {
             Taken::Done(result) => outcomes.push((answer, result)),
             Taken::Later => {
-                state.delayed.put_back(lane, (change, answer));
-                if only_small || !lane.is_large() {
+                state.delayed.put_back(kind, (change, answer));
+                if only_small || !kind.is_large() {
                     break;
                 }
                 only_small = true;

@@ -29,9 +29,7 @@ mod writers;
 pub use experiments::{EXPERIMENTS, Experiment};
 pub use histogram::Histogram;
 pub use models::Model;
-pub use overlay_disk::{
-    OverlayConfig, OverlayCounts, OverlayIo, OverlayWorkload, simulate_overlay,
-};
+pub use overlay_disk::{OverlayConfig, OverlayCounts, OverlayIo, OverlayWorkload, simulate_overlay};
 pub use published::{Basis, Claim, Published, Verdict};
 pub use replay::{Pace, Replay, ReplayOutcome, Replayed};
 pub use report::{Cell, Figure, Report, Target};

@@ -1,7 +1,7 @@
 //! The media that experiments run on.
 
 use hs_device::{Medium, NewsDisk};
-use hs_engine::queue::{MediumTraits, QueueConfig};
+use hs_engine::queue::{ElevatorKind, MediumTraits, QueueConfig};
 use hs_units::Nanos;
 
 use crate::simulation::Station;
@@ -126,6 +126,12 @@ impl Model {
     #[must_use]
     pub fn config(&self) -> QueueConfig {
         QueueConfig::for_medium(self.traits())
+    }
+
+    /// What a kernel puts before it: requests in order of position, with deadlines, and no shares of clients.
+    #[must_use]
+    pub fn kernel_config(&self) -> QueueConfig {
+        QueueConfig { elevator: ElevatorKind::Deadline, fairness: None, ..self.config() }
     }
 
     /// About how long a request of `bytes` somewhere else takes.

@@ -10,7 +10,7 @@ mod file;
 use std::collections::VecDeque;
 
 use hs_engine::queue::{Class, ClientKey, Direction, QueueConfig};
-use hs_overlay::{Figures, Identity, Lane, Limits, Overlay, Refusal, Step, Waiting};
+use hs_overlay::{ChangeKind, Figures, Identity, Limits, Overlay, Refusal, Step, Waiting};
 use hs_units::{BLOCK_BYTES, ByteRange, Digest, Nanos};
 
 use self::file::SparseFile;
@@ -22,6 +22,12 @@ const DATA: u8 = 1;
 const IDLE: Nanos = Nanos::from_millis(2_000);
 /// The token of the wakes that look for it.
 const IDLE_TOKEN: u64 = u64::MAX;
+/// The token of the end of a hold.
+const HOLD_TOKEN: u64 = u64::MAX - 1;
+/// Blocks that are handed to the overlay as one.
+const PART: u64 = 64;
+/// Blocks that an overlay in use has written and given free.
+const USED: u64 = 16 << 8;
 /// The kernel's requests of a sync.
 const CLASS: Class = Class::Demand;
 const KERNEL: ClientKey = ClientKey(0);
@@ -42,10 +48,13 @@ pub struct OverlayConfig {
     /// All that comes during an append is the next one. Else a write waits until the flush before it has
     /// ended, and each flush is an append.
     pub gathers: bool,
-    /// Writes that wait for room are taken from one lane after the other. Else in the order in which they came.
-    pub has_lanes: bool,
+    /// Writes that wait for room are taken from one kind after the other. Else in the order in which they came.
+    pub takes_in_turn: bool,
     /// The map is stored now and then, and dead blocks are given back.
     pub gives_back: bool,
+    /// After an append, the next one begins when as many flushes wait again as waited at its end, or after this
+    /// time. A server does not do this.
+    pub hold: Nanos,
 }
 
 impl OverlayConfig {
@@ -59,8 +68,9 @@ impl OverlayConfig {
             limits: Limits::default(),
             is_paced: true,
             gathers: true,
-            has_lanes: true,
+            takes_in_turn: true,
             gives_back: true,
+            hold: Nanos::ZERO,
         }
     }
 }
@@ -70,7 +80,7 @@ impl OverlayConfig {
 struct Change {
     token: u64,
     requester: u64,
-    /// First block and blocks of what is written, the next one last.
+    /// First block and blocks of the parts of what is written, the next one last.
     writes: Vec<(u64, u64)>,
     /// The same of what is discarded afterwards.
     discards: Vec<(u64, u64)>,
@@ -115,6 +125,8 @@ pub(crate) struct OverlayDisk {
     /// Appends when a move had brought nothing.
     in_vain: Option<u64>,
     last_append: Nanos,
+    /// Flushes that waited when it ended, those of it among them.
+    waited: usize,
     waiting: Waiting<Change>,
     /// Flushes that wait for a batch.
     flushes: Vec<(u64, u64)>,
@@ -150,9 +162,9 @@ impl OverlayIo<'_> {
         self.io.now()
     }
 
-    /// Plans a call of [`OverlayWorkload::handle_wake`] with `token`, which is less than [`u64::MAX`].
+    /// Plans a call of [`OverlayWorkload::handle_wake`] with `token`, which is not one of the two largest.
     pub fn wake(&mut self, then: Nanos, token: u64) {
-        assert!(token != IDLE_TOKEN, "the token is the disk's own");
+        assert!(token < HOLD_TOKEN, "the token is the disk's own");
         self.io.wake(then, token);
     }
 
@@ -163,8 +175,13 @@ impl OverlayIo<'_> {
 
     /// The same, and it discards blocks afterwards.
     pub fn change(&mut self, requester: u64, token: u64, writes: &[(u64, u64)], discards: &[(u64, u64)]) {
-        let reversed = |ranges: &[(u64, u64)]| ranges.iter().rev().copied().collect();
-        let change = Change { token, requester, writes: reversed(writes), discards: reversed(discards) };
+        let parts = |(start, blocks): &(u64, u64)| {
+            let (start, blocks) = (*start, *blocks);
+            (0..blocks).step_by(PART as usize).map(move |at| (start + at, PART.min(blocks - at)))
+        };
+        let mut writes: Vec<(u64, u64)> = writes.iter().flat_map(parts).collect();
+        writes.reverse();
+        let change = Change { token, requester, writes, discards: discards.to_vec() };
         self.disk.is_idle = false;
         self.disk.push(change);
     }
@@ -208,21 +225,41 @@ impl OverlayDisk {
             is_idle: false,
             in_vain: None,
             last_append: Nanos::ZERO,
+            waited: 0,
             waiting: Waiting::default(),
             flushes: Vec::new(),
             answers: VecDeque::new(),
             counts: OverlayCounts::default(),
         };
-        // The file is there when the clock begins.
         job.steps.iter().for_each(|step| disk.keep(step));
-        disk.dirty.clear();
+        disk.use_once();
         disk
+    }
+
+    /// The file is there when the clock begins, and was used: it has segments that can be written again.
+    fn use_once(&mut self) {
+        let parts = (0..USED).step_by(PART as usize).map(|at| (at, PART)).collect();
+        let mut change = Change { token: 0, requester: 0, writes: parts, discards: vec![(0, USED)] };
+        while !self.offer(&mut change) {
+            self.run_all();
+        }
+        self.overlay.handle_close();
+        self.run_all();
+        self.dirty.clear();
+        self.counts = OverlayCounts { space_bytes: self.file.space_bytes(), ..OverlayCounts::default() };
+    }
+
+    fn run_all(&mut self) {
+        while let Some(job) = self.overlay.poll() {
+            job.steps.iter().for_each(|step| self.keep(step));
+            self.overlay.handle_done();
+        }
     }
 
     fn push(&mut self, change: Change) {
         let blocks: u64 = change.writes.iter().map(|(_, blocks)| blocks).sum();
-        let lane = Lane::of(change.requester, blocks * BLOCK_BYTES);
-        self.waiting.push(if self.config.has_lanes { lane } else { Lane::of(0, 0) }, change);
+        let kind = ChangeKind::of(change.requester, blocks * BLOCK_BYTES);
+        self.waiting.push(if self.config.takes_in_turn { kind } else { ChangeKind::of(0, 0) }, change);
     }
 
     /// Takes a change for which there is room; false where there is none, or no room.
@@ -231,19 +268,20 @@ impl OverlayDisk {
         if !self.config.gathers && !self.flushes.is_empty() {
             return false;
         }
-        let Some((lane, change)) = self.waiting.pop() else { return false };
-        self.take(lane, change) || lane.is_large() && {
-            let small = self.waiting.pop_small();
-            small.is_some_and(|(lane, change)| self.take(lane, change))
-        }
+        let Some((kind, change)) = self.waiting.pop() else { return false };
+        self.take(kind, change)
+            || kind.is_large() && {
+                let small = self.waiting.pop_small();
+                small.is_some_and(|(kind, change)| self.take(kind, change))
+            }
     }
 
-    fn take(&mut self, lane: Lane, mut change: Change) -> bool {
+    fn take(&mut self, kind: ChangeKind, mut change: Change) -> bool {
         if self.offer(&mut change) {
             self.answers.push_back(Answer::Taken(change.token));
             return true;
         }
-        self.waiting.put_back(lane, change);
+        self.waiting.put_back(kind, change);
         false
     }
 
@@ -343,14 +381,24 @@ impl OverlayDisk {
             self.overlay.handle_done();
         }
         if self.overlay.figures().appends > appends {
-            self.last_append = io.now();
+            (self.last_append, self.waited) = (io.now(), self.flushes.len());
             io.wake(io.now() + IDLE, IDLE_TOKEN);
         }
     }
 
+    /// Whether the next append waits for the writers that the last one has answered.
+    fn holds(&self, io: &mut Io) -> bool {
+        let until = self.last_append + self.config.hold;
+        let holds = (1..self.waited).contains(&self.flushes.len()) && io.now() < until;
+        if holds {
+            io.wake(until, HOLD_TOKEN);
+        }
+        holds
+    }
+
     /// Begins the next job, or a move of segments; false where there is nothing to do now.
     fn begin(&mut self, io: &mut Io) -> bool {
-        if self.has_job || self.pending > 0 {
+        if self.has_job || self.pending > 0 || self.holds(io) {
             return false;
         }
         if let Some(job) = self.overlay.poll() {
@@ -377,7 +425,9 @@ impl OverlayDisk {
         for range in &segments {
             let bytes = self.file.read(*range);
             let mut moved = self.overlay.handle_segment(*range, &bytes);
-            if moved == Err(Refusal::NeedsSpace) && self.makes_room(Refusal::NeedsSpace, range.len / BLOCK_BYTES) {
+            if moved == Err(Refusal::NeedsSpace)
+                && self.makes_room(Refusal::NeedsSpace, range.len / BLOCK_BYTES)
+            {
                 moved = self.overlay.handle_segment(*range, &bytes);
             }
             if moved.is_err() {
@@ -440,7 +490,7 @@ impl<W: OverlayWorkload> Workload for Driven<'_, W> {
         let Self { disk, programs } = self;
         if token == IDLE_TOKEN {
             disk.is_idle |= io.now() >= disk.last_append + IDLE && disk.overlay.is_flushed();
-        } else {
+        } else if token < HOLD_TOKEN {
             programs.handle_wake(&mut OverlayIo { io, disk }, token);
         }
         self.settle(io);

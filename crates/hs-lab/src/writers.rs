@@ -69,7 +69,15 @@ impl Writers {
         let next = writers.iter().map(|writer| writer.region.0).collect();
         let zeros = vec![0; writers.len()];
         let (begun, ended) = (zeros.clone(), zeros);
-        Self { writers, next, begun, ended, written: Vec::new(), prng: Prng::new(seed), finished: Nanos::ZERO }
+        Self {
+            writers,
+            next,
+            begun,
+            ended,
+            written: Vec::new(),
+            prng: Prng::new(seed),
+            finished: Nanos::ZERO,
+        }
     }
 
     /// Their writes, in the order in which they were made.

@@ -45,4 +45,4 @@ pub use map::{Content, ExtentMap};
 pub use opening::{Needed, Opening};
 pub use overlay::{Figures, Limits, Overlay, Piece, Source, Trouble};
 pub use snapshot::Snapshot;
-pub use waiting::{Lane, Waiting};
+pub use waiting::{ChangeKind, Waiting};

@@ -396,8 +396,7 @@ impl Overlay {
     /// Whether writes wait for a job, so that one should be asked for.
     #[must_use]
     pub fn is_due(&self) -> bool {
-        self.under_way.is_none()
-            && (self.flush_wanted || self.gathered.bytes() >= self.write_back_bytes())
+        self.under_way.is_none() && (self.flush_wanted || self.gathered.bytes() >= self.write_back_bytes())
     }
 
     // ---- reads ----

@@ -2,6 +2,7 @@
 
 use hs_units::Nanos;
 
+use crate::layout::SEGMENT_BYTES;
 use crate::overlay::{Limits, Overlay};
 
 /// A flush waits for the append that is under way and for its own, both of what was gathered at most.
@@ -17,11 +18,13 @@ const FIRST_GATHERED_BYTES: u64 = 1 << 20;
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Pace {
     most_bytes: u64,
+    /// Bytes of segments that were prepared since the last append: its sync writes them as well.
+    prepared_bytes: u64,
 }
 
 impl Pace {
     pub(crate) const fn new(limits: &Limits) -> Self {
-        Self { most_bytes: limits.gathered_bytes }
+        Self { most_bytes: limits.gathered_bytes, prepared_bytes: 0 }
     }
 
     /// Gathered bytes from which on writes have to wait.
@@ -29,11 +32,24 @@ impl Pace {
         self.most_bytes
     }
 
+    /// Whether a segment is written in the time that an append may take: a flush may wait for it.
+    pub(crate) const fn may_prepare(&self) -> bool {
+        self.most_bytes >= SEGMENT_BYTES
+    }
+
+    pub(crate) const fn prepared(&mut self) {
+        self.prepared_bytes += SEGMENT_BYTES;
+    }
+
     fn begin(&mut self) {
         self.most_bytes = self.most_bytes.min(FIRST_GATHERED_BYTES);
     }
 
     fn measured(&mut self, limits: &Limits, bytes: u64, took: Nanos) {
+        if bytes == 0 {
+            return;
+        }
+        let bytes = bytes + std::mem::take(&mut self.prepared_bytes);
         if bytes < LEAST_MEASURED_BYTES || took == Nanos::ZERO {
             return;
         }
@@ -80,6 +96,18 @@ mod tests {
         let slow = after(&[(1 << 20, 125); 20]);
         assert!((2 << 20..=(2 << 20) + 64).contains(&slow), "{slow}");
         assert!(after(&[(1 << 20, 125), (4096, 1), (64 << 10, 1)]) > 8 << 20);
+    }
+
+    #[test]
+    fn segments_are_prepared_where_that_is_quick() {
+        let limits = Limits::default();
+        let mut pace = Pace::new(&limits);
+        pace.begin();
+        assert!(pace.may_prepare());
+        pace.prepared();
+        // A MiB and a block in 0.8 s.
+        pace.measured(&limits, 4096, Nanos::from_millis(800));
+        assert!(!pace.may_prepare(), "{pace:?}");
     }
 
     #[test]

@@ -28,6 +28,8 @@ const SMALL: u64 = 1 << 10;
 /// Synchronous writes of each small program, and its pause between two of them.
 const WRITES: u64 = 10;
 const PAUSE: Nanos = Nanos::from_millis(100);
+/// When they begin: the engine knows its medium then. The first appends gather a MiB on every medium.
+const BEGINS: Nanos = Nanos::from_millis(4_000);
 /// The paper's disk, and one of 2005.
 const DISKS: [&str; 2] = ["hd286", "hdd-7200"];
 
@@ -54,7 +56,7 @@ fn small(number: u64, think: Nanos) -> Writer {
         depth: 1,
         syncs: true,
         think,
-        begins: Nanos::from_millis(1_000),
+        begins: BEGINS,
         writes: Some(WRITES),
     }
 }
@@ -70,13 +72,13 @@ struct Outcome {
 fn measure(model: &Model, writers: Vec<Writer>, is_on: bool, seed: u64) -> Outcome {
     let config = OverlayConfig {
         is_paced: is_on,
-        has_lanes: is_on,
+        takes_in_turn: is_on,
         ..OverlayConfig::new((LARGE + 8 * SMALL) * BLOCK_BYTES)
     };
     let count = writers.len();
     let mut programs = Writers::new(writers, seed);
     let station = model.writable_station().expect("the disk can be written to");
-    simulate_overlay(config, model.config(), station, &mut programs);
+    simulate_overlay(config, model.kernel_config(), station, &mut programs);
     let waits: Latencies = (1..count).flat_map(|writer| programs.waits(writer)).collect();
     let waits = [0.5, 1.0].map(|quantile| waits.quantile(quantile).as_secs_f64());
     Outcome { waits, rate: programs.bytes_per_s(0) / 1e6 }
@@ -88,7 +90,7 @@ fn alone(model: &Model) -> f64 {
     let mut programs = Writers::new(vec![Writer { writes: Some(writes), ..large() }], 1);
     let config = OverlayConfig::new((LARGE + 8 * SMALL) * BLOCK_BYTES);
     let station = model.writable_station().expect("the disk can be written to");
-    simulate_overlay(config, model.config(), station, &mut programs);
+    simulate_overlay(config, model.kernel_config(), station, &mut programs);
     programs.bytes_per_s(0) / 1e6
 }
 

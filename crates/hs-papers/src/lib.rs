@@ -148,7 +148,7 @@ pub const EXPERIMENTS: &[Experiment] = &[
         name: "hog-1991",
         about: "A program with large writes beside one with small synchronous ones (seeds 002, section 8 b)",
         parameters: "the paper's disk of 1988 and hdd-7200; sizes, depths and pauses are choices",
-        engine: "the write engine with its bounds and its lanes; the queue",
+        engine: "the write engine with its bounds and its order of waiting writes; the queue",
         run: hog_1991::run,
     },
     Experiment {

@@ -22,8 +22,7 @@ const WINDOWS: usize = 2;
 const MEDIA: [&str; 3] = ["hd286", "hdd-7200", "ssd-sata"];
 
 fn empty() -> Overlay {
-    let identity =
-        Identity { id: [1; 16], disk_digest: Digest([1; 32]), disk_bytes: BLOCKS * BLOCK_BYTES };
+    let identity = Identity { id: [1; 16], disk_digest: Digest([1; 32]), disk_bytes: BLOCKS * BLOCK_BYTES };
     Overlay::create(identity, Limits::default()).0
 }
 
@@ -126,7 +125,7 @@ impl Workload for Reader {
 fn read(model: &Model, windows: Vec<Vec<ByteRange>>) -> (f64, f64) {
     let mut reader = Reader { windows, next: 0, of: Vec::new(), left: Vec::new() };
     let station = model.writable_station().expect("the medium can be written to");
-    let run = simulate(model.config(), station, Nanos(u64::MAX), &mut reader);
+    let run = simulate(model.kernel_config(), station, Nanos(u64::MAX), &mut reader);
     let jumps = |pair: &&[crate::Sent]| pair[0].dispatch.range.end() != pair[1].dispatch.range.offset;
     let (bytes, seeks) = ((BLOCKS * BLOCK_BYTES) as f64, run.sent.windows(2).filter(jumps).count());
     (bytes / 1e6 / run.ended.as_secs_f64(), seeks as f64 / (bytes / (1 << 20) as f64))
