@@ -52,8 +52,8 @@ pub struct OverlayConfig {
     pub takes_in_turn: bool,
     /// The map is stored now and then, and dead blocks are given back.
     pub gives_back: bool,
-    /// After an append, the next one begins when as many flushes wait again as waited at its end, or after this
-    /// time. A server does not do this.
+    /// After an append with more than one flush, the next one begins when as many flushes wait again, or after
+    /// this time. A server does not do this.
     pub hold: Nanos,
 }
 
@@ -125,8 +125,8 @@ pub(crate) struct OverlayDisk {
     /// Appends when a move had brought nothing.
     in_vain: Option<u64>,
     last_append: Nanos,
-    /// Flushes that waited when it ended, those of it among them.
-    waited: usize,
+    /// Flushes that it has answered.
+    answered: usize,
     waiting: Waiting<Change>,
     /// Flushes that wait for a batch.
     flushes: Vec<(u64, u64)>,
@@ -225,7 +225,7 @@ impl OverlayDisk {
             is_idle: false,
             in_vain: None,
             last_append: Nanos::ZERO,
-            waited: 0,
+            answered: 0,
             waiting: Waiting::default(),
             flushes: Vec::new(),
             answers: VecDeque::new(),
@@ -381,7 +381,7 @@ impl OverlayDisk {
             self.overlay.handle_done();
         }
         if self.overlay.figures().appends > appends {
-            (self.last_append, self.waited) = (io.now(), self.flushes.len());
+            self.last_append = io.now();
             io.wake(io.now() + IDLE, IDLE_TOKEN);
         }
     }
@@ -389,7 +389,7 @@ impl OverlayDisk {
     /// Whether the next append waits for the writers that the last one has answered.
     fn holds(&self, io: &mut Io) -> bool {
         let until = self.last_append + self.config.hold;
-        let holds = (1..self.waited).contains(&self.flushes.len()) && io.now() < until;
+        let holds = self.answered > 1 && self.flushes.len() < self.answered && io.now() < until;
         if holds {
             io.wake(until, HOLD_TOKEN);
         }
@@ -402,6 +402,7 @@ impl OverlayDisk {
             return false;
         }
         if let Some(job) = self.overlay.poll() {
+            self.answered = 0;
             (self.steps, self.has_job, self.began) = (job.steps.into(), true, io.now());
             self.go_on(io);
             return true;
@@ -445,6 +446,7 @@ impl OverlayDisk {
         let Some(at) = at else { return false };
         let (_, token) = self.flushes.remove(at);
         self.answers.push_back(Answer::Flushed(token));
+        self.answered += 1;
         true
     }
 }

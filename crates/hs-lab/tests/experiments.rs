@@ -127,7 +127,7 @@ fn flushes_of_many_writers_are_one_append() {
     assert!(value("gathered ÷ an append for each flush, 32 writers") > 10.0);
     assert!(value("gathered ÷ in place, 32 writers") > 5.0);
     let held = value("held ÷ an append for each flush, 8 writers");
-    assert!((7.0..8.0).contains(&held), "{held}");
+    assert!((6.0..8.0).contains(&held), "{held}");
 }
 
 #[test]
