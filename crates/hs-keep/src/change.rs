@@ -4,7 +4,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicI32, AtomicUsize, Ordering::AcqRel, Ordering::Acquire, Ordering::Relaxed};
 
 use hs_disk::Requester;
-use hs_overlay::{Failed, FailedStep, Refusal, Source};
+use hs_overlay::{ChangeKind, Failed, FailedStep, Refusal, Source};
 use hs_units::{BLOCK_BYTES, ByteRange};
 use parking_lot::Mutex;
 
@@ -12,18 +12,31 @@ use crate::disk::{Answer, KeptState, Shared, ZeroKind};
 use crate::read::FileRead;
 
 const BLOCK: usize = BLOCK_BYTES as usize;
-/// Bytes that are handed to the overlay as one: less than it gathers at most.
-const PART_BYTES: usize = 4 << 20;
+/// Bytes that are handed to the overlay as one: what it gathers on the slowest medium.
+const PART_BYTES: usize = 256 << 10;
 
 /// A change that the overlay takes as a whole.
 pub(crate) enum Change {
     /// Whole blocks.
-    Blocks { start: u64, bytes: Vec<u8> },
+    Blocks { requester: Requester, start: u64, bytes: Vec<u8> },
     /// Whole blocks of zeros.
-    Zero { start: u64, blocks: u64, discard: bool },
+    Zero { requester: Requester, start: u64, blocks: u64, discard: bool },
     /// Bytes in one block. What the block holds beside them is looked up when they are taken, so that of two
     /// writers of one block none undoes what the other has written.
     Part { requester: Requester, block: u64, at: usize, bytes: Vec<u8>, found: Option<FetchedBlock> },
+}
+
+impl Change {
+    /// Where it waits for room.
+    fn kind(&self) -> ChangeKind {
+        let (requester, bytes) = match self {
+            Self::Blocks { requester, bytes, .. } | Self::Part { requester, bytes, .. } => {
+                (requester, bytes.len())
+            }
+            Self::Zero { requester, .. } => (requester, 0),
+        };
+        ChangeKind::of(requester.client.0, bytes as u64)
+    }
 }
 
 /// What a block was found to hold, and where.
@@ -65,14 +78,15 @@ impl Changes {
         }
         let tail = bytes.split_off(bytes.len() / BLOCK * BLOCK);
         let whole = (bytes.len() / BLOCK) as u64;
+        let requester = self.requester;
         if bytes.len() <= PART_BYTES {
             if !bytes.is_empty() {
-                self.changes.push(Change::Blocks { start: block, bytes });
+                self.changes.push(Change::Blocks { requester, start: block, bytes });
             }
         } else {
             for (number, part) in bytes.chunks(PART_BYTES).enumerate() {
                 let start = block + (number * PART_BYTES / BLOCK) as u64;
-                self.changes.push(Change::Blocks { start, bytes: part.to_vec() });
+                self.changes.push(Change::Blocks { requester, start, bytes: part.to_vec() });
             }
         }
         if !tail.is_empty() {
@@ -89,7 +103,8 @@ impl Changes {
         let (start, end) = (range.offset.div_ceil(BLOCK_BYTES), range.end() / BLOCK_BYTES);
         let discard = kind != ZeroKind::Zeros;
         if start < end {
-            self.changes.push(Change::Zero { start, blocks: end - start, discard });
+            let requester = self.requester;
+            self.changes.push(Change::Zero { requester, start, blocks: end - start, discard });
         }
         if kind == ZeroKind::Discard {
             return;
@@ -156,7 +171,8 @@ pub(crate) fn begin(shared: &Arc<Shared>, mut change: Change, answer: Answer) {
         drop(state);
         return answer(Err(libc::ESHUTDOWN));
     }
-    let taken = if state.delayed.is_empty() { take(shared, &mut state, &mut change) } else { Taken::Later };
+    let must_wait = state.delayed.must_wait(change.kind());
+    let taken = if must_wait { Taken::Later } else { take(shared, &mut state, &mut change) };
     match taken {
         Taken::Done(result) => {
             // It may be time to write back.
@@ -168,7 +184,7 @@ pub(crate) fn begin(shared: &Arc<Shared>, mut change: Change, answer: Answer) {
             answer(result);
         }
         Taken::Later => {
-            state.delayed.push_back((change, answer));
+            state.delayed.push(change.kind(), (change, answer));
             shared.work.notify_one();
         }
         Taken::Needs(source) => fetch(shared, &mut state, change, source, answer),
@@ -188,10 +204,10 @@ pub(crate) fn take(shared: &Shared, state: &mut KeptState, change: &mut Change) 
         return offer(shared, state, *block, 1, &Offered::Bytes(&whole));
     }
     match change {
-        Change::Blocks { start, bytes } => {
+        Change::Blocks { start, bytes, .. } => {
             offer(shared, state, *start, (bytes.len() / BLOCK) as u64, &Offered::Bytes(bytes))
         }
-        Change::Zero { start, blocks, discard } => {
+        Change::Zero { start, blocks, discard, .. } => {
             offer(shared, state, *start, *blocks, &Offered::Zero { discard: *discard })
         }
         Change::Part { .. } => Taken::Later,

@@ -2,7 +2,7 @@
 //! append.
 
 use std::sync::Arc;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use hs_overlay::{Failed, Refusal};
 use hs_units::{BLOCK_BYTES, ByteRange};
@@ -48,10 +48,14 @@ pub(crate) fn run(shared: &Arc<Shared>) {
             is_idle = waited.timed_out() && state.overlay.figures().appends == appends;
             continue;
         };
+        // What was gathered is on its way, so there is room for what waits.
+        let outcomes = settle(shared, &mut state);
         drop(state);
+        tell(outcomes);
+        let began = Instant::now();
         let ended = shared.file.run(&job, || shared.quiesce());
         state = shared.state.lock();
-        let outcomes = end_job(shared, &mut state, ended);
+        let outcomes = end_job(shared, &mut state, ended.map(|()| began.elapsed()));
         if !outcomes.is_empty() {
             drop(state);
             tell(outcomes);
@@ -102,9 +106,10 @@ pub(crate) fn lead(shared: &Arc<Shared>, mut state: MutexGuard<'_, KeptState>) {
         return;
     };
     drop(state);
+    let began = Instant::now();
     let ended = shared.file.run(&job, || shared.quiesce());
     let mut state = shared.state.lock();
-    let outcomes = end_job(shared, &mut state, ended);
+    let outcomes = end_job(shared, &mut state, ended.map(|()| began.elapsed()));
     let wakes = state.ends || state.overlay.is_due() || state.overlay.has_other_work();
     drop(state);
     if wakes {
@@ -114,10 +119,11 @@ pub(crate) fn lead(shared: &Arc<Shared>, mut state: MutexGuard<'_, KeptState>) {
     tell(outcomes);
 }
 
-fn end_job(shared: &Arc<Shared>, state: &mut KeptState, ended: Result<(), Failed>) -> Outcomes {
+/// A job has ended, after so long.
+fn end_job(shared: &Arc<Shared>, state: &mut KeptState, ended: Result<Duration, Failed>) -> Outcomes {
     match ended {
-        Ok(()) => {
-            state.overlay.handle_done();
+        Ok(took) => {
+            state.overlay.handle_done_in(took.into());
             settle(shared, state)
         }
         Err(failed) => give_up(shared, state, failed),
@@ -143,12 +149,18 @@ fn settle(shared: &Arc<Shared>, state: &mut KeptState) -> Outcomes {
             flushes.push((batch, answer));
         }
     }
-    while let Some((mut change, answer)) = state.delayed.pop_front() {
+    let mut only_small = false;
+    loop {
+        let next = if only_small { state.delayed.pop_small() } else { state.delayed.pop() };
+        let Some((kind, (mut change, answer))) = next else { break };
         match change::take(shared, state, &mut change) {
             Taken::Done(result) => outcomes.push((answer, result)),
             Taken::Later => {
-                state.delayed.push_front((change, answer));
-                break;
+                state.delayed.put_back(kind, (change, answer));
+                if only_small || !kind.is_large() {
+                    break;
+                }
+                only_small = true;
             }
             Taken::Needs(source) => change::fetch(shared, state, change, source, answer),
         }
@@ -172,6 +184,6 @@ fn give_up(shared: &Arc<Shared>, state: &mut KeptState, failed: Failed) -> Outco
 
 fn refuse_all(state: &mut KeptState, errno: i32) -> Outcomes {
     let flushes = state.flushes.drain(..).map(|(_, answer)| (answer, Err(errno)));
-    let delayed = state.delayed.drain(..).map(|(_, answer)| (answer, Err(errno)));
+    let delayed = state.delayed.drain().map(|(_, answer)| (answer, Err(errno)));
     flushes.chain(delayed).collect()
 }

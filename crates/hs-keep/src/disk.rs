@@ -1,12 +1,11 @@
 //! A disk that keeps what is written to it.
 
-use std::collections::VecDeque;
 use std::sync::Arc;
 use std::thread::JoinHandle;
 
 use crossbeam_channel::Sender;
 use hs_disk::Requester;
-use hs_overlay::{Figures, Overlay, Source};
+use hs_overlay::{Figures, Overlay, Source, Waiting};
 use hs_units::{BLOCK_BYTES, ByteRange};
 use parking_lot::{Condvar, Mutex, MutexGuard};
 
@@ -51,8 +50,8 @@ pub(crate) struct KeptState {
     pub(crate) overlay: Overlay,
     /// Flushes that wait for a batch.
     pub(crate) flushes: Vec<(u64, Answer)>,
-    /// Changes that wait for room, in their order.
-    pub(crate) delayed: VecDeque<(Change, Answer)>,
+    /// Changes that wait for room.
+    pub(crate) delayed: Waiting<(Change, Answer)>,
     /// Reads of the file under way, of this generation and the one before: see [`Shared::quiesce`].
     pub(crate) readers: [usize; 2],
     pub(crate) generation: usize,
@@ -76,6 +75,7 @@ impl KeptDisk {
     /// When the file is no overlay of this disk, cannot be read or begun, or a thread cannot be started.
     pub fn new(below: Arc<dyn Below>, file: KeepFile) -> Result<Self, KeepError> {
         let mut overlay = file.overlay(Some((below.digest(), below.bytes())), true)?;
+        overlay.begin_paced();
         if file.unflushed.as_ref().is_some_and(Unflushed::is_set) {
             log::error!(
                 "{}: writes that had not been flushed are gone with the server that died: nothing more is written, \
@@ -89,7 +89,7 @@ impl KeptDisk {
         let state = KeptState {
             overlay,
             flushes: Vec::new(),
-            delayed: VecDeque::new(),
+            delayed: Waiting::default(),
             readers: [0; 2],
             generation: 0,
             is_told: false,

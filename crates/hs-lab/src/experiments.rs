@@ -1,11 +1,13 @@
 //! The experiments about the engine, one a file.
 
 mod ageing;
+mod compact;
 mod deadlines;
 mod demand_p99;
 mod elevators;
 mod fairness;
 mod flash_elevators;
+mod gathering;
 
 use crate::report::Report;
 
@@ -67,5 +69,19 @@ pub const EXPERIMENTS: &[Experiment] = &[
         parameters: "models of docs/MEDIA.md; 96 requests of demand are a choice",
         engine: "the queue with ageing",
         run: ageing::run,
+    },
+    Experiment {
+        name: "gathering",
+        about: "Flushes of many writers as one append, as a flush each, and writes in their places",
+        parameters: "models of docs/MEDIA.md and hd286; numbers of writers and 50 µs between an answer and the next write are choices",
+        engine: "the write engine; the queue",
+        run: gathering::run,
+    },
+    Experiment {
+        name: "compact",
+        about: "Sequential reads of an overlay, half overwritten and compacted, beside those of a plain file",
+        parameters: "models of docs/MEDIA.md and hd286; the disk, its overwrites and two windows of read-ahead are choices",
+        engine: "the write engine's map and log; the queue",
+        run: compact::run,
     },
 ];

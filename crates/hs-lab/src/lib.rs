@@ -15,6 +15,7 @@ mod histogram;
 pub mod markdown;
 mod models;
 mod network;
+mod overlay_disk;
 pub mod predict;
 mod published;
 mod replay;
@@ -23,10 +24,12 @@ mod served;
 mod simulation;
 mod statistics;
 mod streams;
+mod writers;
 
 pub use experiments::{EXPERIMENTS, Experiment};
 pub use histogram::Histogram;
 pub use models::Model;
+pub use overlay_disk::{OverlayConfig, OverlayCounts, OverlayIo, OverlayWorkload, simulate_overlay};
 pub use published::{Basis, Claim, Published, Verdict};
 pub use replay::{Pace, Replay, ReplayOutcome, Replayed};
 pub use report::{Cell, Figure, Report, Target};
@@ -37,3 +40,4 @@ pub use served::{
 pub use simulation::{Answer, Io, Run, Sent, Station, Workload, simulate};
 pub use statistics::Latencies;
 pub use streams::{Pattern, Stream, Streams};
+pub use writers::{Writer, Writers, Written};

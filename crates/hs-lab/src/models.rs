@@ -1,7 +1,7 @@
 //! The media that experiments run on.
 
 use hs_device::{Medium, NewsDisk};
-use hs_engine::queue::{MediumTraits, QueueConfig};
+use hs_engine::queue::{ElevatorKind, MediumTraits, QueueConfig};
 use hs_units::Nanos;
 
 use crate::simulation::Station;
@@ -41,6 +41,16 @@ impl Model {
         found.unwrap_or_else(|| panic!("no model is called '{name}'"))
     }
 
+    /// The model of a medium that can be written to: of [`Model::all`], or of docs/MEDIA.md.
+    ///
+    /// # Panics
+    /// When there is none.
+    #[must_use]
+    pub fn writable(name: &str) -> Self {
+        let news = [NewsDisk::Wren4, NewsDisk::SmoS501].into_iter().find(|disk| disk.name() == name);
+        news.map_or_else(|| Self::Medium(Medium::parse(name).expect("a medium of the list")), Self::News)
+    }
+
     /// Its name.
     #[must_use]
     pub fn name(&self) -> String {
@@ -68,6 +78,17 @@ impl Model {
                 Box::new(device)
             }
             Self::News(disk) => Box::new(disk.device()),
+        }
+    }
+
+    /// The same where it can be written to.
+    #[must_use]
+    pub fn writable_station(&self) -> Option<Box<dyn Station>> {
+        match self {
+            Self::Medium(medium) => {
+                Some(Box::new(medium.writable_device(self.file_bytes()).expect("the file fits")?))
+            }
+            Self::News(_) => Some(self.station()),
         }
     }
 
@@ -105,6 +126,12 @@ impl Model {
     #[must_use]
     pub fn config(&self) -> QueueConfig {
         QueueConfig::for_medium(self.traits())
+    }
+
+    /// What a kernel puts before it: requests in order of position, with deadlines, and no shares of clients.
+    #[must_use]
+    pub fn kernel_config(&self) -> QueueConfig {
+        QueueConfig { elevator: ElevatorKind::Deadline, fairness: None, ..self.config() }
     }
 
     /// About how long a request of `bytes` somewhere else takes.

@@ -116,6 +116,29 @@ fn deadlines_leave_the_link_to_boots_that_need_it() {
     assert!(apart.value < 1.02, "{apart:?}");
 }
 
+#[test]
+fn flushes_of_many_writers_are_one_append() {
+    let report = run("gathering");
+    judge(&report, &["8 writers"]);
+    let value = |what: &str| report.figure(&format!("{what}, hdd-7200")).value;
+    // The first flush behind an append has the next one for itself, and seven are in the one after it.
+    let eight = value("gathered ÷ an append for each flush, 8 writers");
+    assert!((3.5..4.0).contains(&eight), "{eight}");
+    assert!(value("gathered ÷ an append for each flush, 32 writers") > 10.0);
+    assert!(value("gathered ÷ in place, 32 writers") > 5.0);
+    let held = value("held ÷ an append for each flush, 8 writers");
+    assert!((6.0..8.0).contains(&held), "{held}");
+}
+
+#[test]
+fn a_compacted_overlay_is_read_as_a_plain_file() {
+    let report = run("compact");
+    judge(&report, &[]);
+    for figure in report.figures.iter().filter(|figure| !figure.name.ends_with("ssd-sata")) {
+        assert!(figure.off.unwrap() < 0.5, "{figure:?}");
+    }
+}
+
 /// Every experiment has its mechanism switched off as well, and comes out differently: by a twentieth at
 /// least.
 #[test]

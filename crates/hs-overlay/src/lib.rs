@@ -30,10 +30,12 @@ mod map;
 mod moving;
 mod opening;
 mod overlay;
+mod pace;
 mod record;
 mod segments;
 mod slot;
 mod snapshot;
+mod waiting;
 
 pub use check::{Checked, Checking};
 pub use error::{DamagedPart, OverlayError, Refusal};
@@ -43,3 +45,4 @@ pub use map::{Content, ExtentMap};
 pub use opening::{Needed, Opening};
 pub use overlay::{Figures, Limits, Overlay, Piece, Source, Trouble};
 pub use snapshot::Snapshot;
+pub use waiting::{ChangeKind, Waiting};

@@ -11,10 +11,12 @@ use crate::error::Refusal;
 use crate::job::Job;
 use crate::layout::{BLOCK, Identity, SEGMENT_BYTES};
 use crate::map::{Content, ExtentMap};
+use crate::pace::Pace;
 use crate::record::{Change, Record, segments_for};
 use crate::segments::Segments;
 use crate::slot::{LogEnd, Slot};
 use crate::snapshot::Snapshot;
+use crate::waiting::SMALL_BYTES;
 
 /// Segments that can be written to and are kept for that, instead of giving their space back.
 const KEPT_FREE: usize = 16;
@@ -24,7 +26,7 @@ const KEPT_FREE: usize = 16;
 pub struct Limits {
     /// Gathered bytes from which on they are written without a flush.
     pub write_back_bytes: u64,
-    /// Gathered bytes from which on writes have to wait.
+    /// Gathered bytes from which on writes have to wait; small ones have a quarter more.
     pub gathered_bytes: u64,
     /// Blocks of the log from which on the map is stored again: what an opening reads at most.
     pub log_blocks: u64,
@@ -109,6 +111,7 @@ enum UnderWay {
 pub struct Overlay {
     pub(crate) identity: Identity,
     pub(crate) limits: Limits,
+    pub(crate) pace: Pace,
     /// What the file has, as far as it is known to be on the medium.
     pub(crate) map: ExtentMap,
     pub(crate) snapshots: Vec<Snapshot>,
@@ -188,6 +191,7 @@ impl Overlay {
         Self {
             identity: slot.identity,
             limits,
+            pace: Pace::new(&limits),
             map,
             snapshots,
             segments,
@@ -298,8 +302,11 @@ impl Overlay {
         if start.checked_add(blocks).is_none_or(|end| end > self.identity.disk_blocks()) {
             return Err(Refusal::OutsideDisk);
         }
-        let held = self.gathered.bytes();
-        if held > 0 && held + data * BLOCK_BYTES > self.limits.gathered_bytes {
+        let (held, bytes) = (self.gathered.bytes(), data * BLOCK_BYTES);
+        let most = self.pace.gathered_bytes();
+        // Room that is left for small writes, behind which a program often waits.
+        let most = if bytes <= SMALL_BYTES { most.saturating_add(most / 4) } else { most };
+        if held > 0 && held + bytes > most {
             // Which makes room.
             self.flush_wanted = true;
             return Err(Refusal::Full);
@@ -373,11 +380,23 @@ impl Overlay {
             self.log_blocks > 0 || !self.gathered.is_empty() || !self.on_its_way.is_empty();
     }
 
+    /// Gathered bytes from which on they are written without a flush.
+    fn write_back_bytes(&self) -> u64 {
+        self.limits.write_back_bytes.min(self.pace.gathered_bytes())
+    }
+
+    /// Bytes of the append that is under way.
+    pub(crate) fn appending_bytes(&self) -> u64 {
+        match self.under_way {
+            Some(UnderWay::Append { blocks, .. }) => blocks * BLOCK_BYTES,
+            _ => 0,
+        }
+    }
+
     /// Whether writes wait for a job, so that one should be asked for.
     #[must_use]
     pub fn is_due(&self) -> bool {
-        self.under_way.is_none()
-            && (self.flush_wanted || self.gathered.bytes() >= self.limits.write_back_bytes)
+        self.under_way.is_none() && (self.flush_wanted || self.gathered.bytes() >= self.write_back_bytes())
     }
 
     // ---- reads ----

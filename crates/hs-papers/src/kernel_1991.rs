@@ -8,7 +8,7 @@ use hs_units::{ByteRange, Nanos};
 pub(crate) const BLOCK: u64 = 8 << 10;
 
 /// Most bytes of a merged transfer (Tezuka 1991, section 3).
-const MERGE: u64 = 128 << 10;
+pub(crate) const MERGE: u64 = 128 << 10;
 
 /// A queue like that of the kernel's disk driver: one request at a time, sorted one way across the disk,
 /// without shares of clients. `merge` is the paper's section 3, `by_class` its section 4, where synchronous

@@ -8,6 +8,7 @@
 mod buffers_1991;
 mod clients_2004;
 mod colour_1991;
+mod create_1991;
 mod decay_1991;
 pub mod document;
 mod files_2012;
@@ -15,6 +16,7 @@ mod flash;
 mod flash_2012;
 mod flash_elevators_2012;
 mod gather_1991;
+mod hog_1991;
 mod kernel_1991;
 mod knoppix;
 mod layers_2005;
@@ -28,6 +30,7 @@ mod read_ahead_1991;
 mod replay;
 mod rotation_2005;
 mod sfs;
+mod storm_1991;
 
 use std::num::NonZeroUsize;
 
@@ -103,7 +106,7 @@ pub const EXPERIMENTS: &[Experiment] = &[
         name: "gather-1991",
         about: "Gathering writes in an NFS server (seeds 002, table 4)",
         parameters: "wire and processors of read-ahead-1991, the disks of merge-1991; places a third of a disk apart are from the article on the file system",
-        engine: "the queue with merging",
+        engine: "the write engine, and the queue with merging",
         run: gather_1991::run,
     },
     Experiment {
@@ -126,6 +129,27 @@ pub const EXPERIMENTS: &[Experiment] = &[
         parameters: "disk of merge-1991; memory of the paper's machine; sizes of files are choices",
         engine: "the queue",
         run: buffers_1991::run,
+    },
+    Experiment {
+        name: "storm-1991",
+        about: "A synchronous write behind a large dirty cache, with a bound and without (seeds 002, section 2 b)",
+        parameters: "the paper's disk of 1988 and hdd-7200; how much is dirty is a choice",
+        engine: "the write engine with its bounds; the queue",
+        run: storm_1991::run,
+    },
+    Experiment {
+        name: "create-1991",
+        about: "Many small creates and deletes: what they write, and what is given back (seeds 002, section 8 c)",
+        parameters: "the paper's disk of 1988 and hdd-7200; order of writes in place from the book on 4.3BSD; programs, files and a millisecond of processor are choices",
+        engine: "the write engine with gathering, checkpoints and holes; the queue",
+        run: create_1991::run,
+    },
+    Experiment {
+        name: "hog-1991",
+        about: "A program with large writes beside one with small synchronous ones (seeds 002, section 8 b)",
+        parameters: "the paper's disk of 1988 and hdd-7200; sizes, depths and pauses are choices",
+        engine: "the write engine with its bounds and its order of waiting writes; the queue",
+        run: hog_1991::run,
     },
     Experiment {
         name: "files-2012",

@@ -86,7 +86,43 @@ fn many_clients() {
 
 #[test]
 fn gathered_writes() {
-    matters(&judge("gather-1991", &["gathered ÷ not, 5 under way, MC68030"]), "gathered ÷");
+    let report = judge("gather-1991", &["gathered ÷ not, 5 under way, MC68030", "gathered (KiB/s)"]);
+    matters(&report, "gathered ÷");
+    assert!(of(&report, "gathered ÷ not").all(|figure| figure.value > 1.5), "{:?}", report.figures);
+    assert!(of(&report, "gathered ÷ in place").all(|figure| figure.value > 3.0), "{:?}", report.figures);
+}
+
+#[test]
+fn a_sync_does_not_wait_for_all_that_is_dirty() {
+    let report = judge("storm-1991", &[]);
+    matters(&report, "wait");
+    // What the bound costs: appends that are smaller.
+    assert!(of(&report, "until all").all(|figure| figure.value < 1.15), "{:?}", report.figures);
+    // Without a bound the wait grows with what is dirty.
+    assert!(of(&report, "÷ behind 16").all(|figure| figure.off.unwrap() > 3.0), "{:?}", report.figures);
+}
+
+#[test]
+fn creates_and_deletes_are_gathered_and_given_back() {
+    let report = judge("create-1991", &[]);
+    matters(&report, "creates and deletes a second");
+    matters(&report, "bytes to the disk");
+    matters(&report, "space of");
+    for figure in of(&report, "bytes to the disk") {
+        assert!(figure.value < 0.8 * figure.off.unwrap(), "{figure:?}");
+    }
+    for figure in of(&report, "creates and deletes a second") {
+        assert!(figure.value > 1.0 && figure.value > 2.0 * figure.off.unwrap(), "{figure:?}");
+    }
+    assert!(report.figure("creates and deletes a second ÷ in place, hdd-7200").value > 3.0);
+}
+
+#[test]
+fn a_large_writer_leaves_room_for_small_ones_and_does_not_starve() {
+    let report = judge("hog-1991", &[]);
+    matters(&report, "longest wait");
+    let longer = |figure: &Figure| figure.off.unwrap() > 2.0 * figure.value;
+    assert!(of(&report, "longest wait").all(longer), "{:?}", report.figures);
 }
 
 #[test]

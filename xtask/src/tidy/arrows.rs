@@ -20,7 +20,7 @@ const ARROWS: &[(&str, &[&str])] = &[
     ("hs-queue", &["hs-units"]),
     ("hs-engine", &["hs-queue"]),
     ("hs-device", &["hs-units"]),
-    ("hs-lab", &["hs-engine", "hs-trace", "hs-device"]),
+    ("hs-lab", &["hs-engine", "hs-trace", "hs-device", "hs-overlay"]),
     ("hs-papers", &["hs-lab"]),
     ("hs-layout", &["hs-trace", "hs-device"]),
     ("hs-store", &["hs-units", "hs-device"]),

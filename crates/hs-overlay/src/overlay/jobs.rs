@@ -39,7 +39,7 @@ impl Overlay {
     pub fn has_other_work(&self) -> bool {
         self.punch_due
             || self.checkpoint_is_due()
-            || self.small_appends && self.segments.unwritten().is_some()
+            || self.small_appends && self.pace.may_prepare() && self.segments.unwritten().is_some()
     }
 
     /// The next job, if there is something to do and none is under way. Its end is to be reported.
@@ -47,9 +47,8 @@ impl Overlay {
         if self.under_way.is_some() || self.trouble.is_some() {
             return None;
         }
-        let wanted = self.flush_wanted
-            || self.must_checkpoint
-            || self.gathered.bytes() >= self.limits.write_back_bytes;
+        let wanted =
+            self.flush_wanted || self.must_checkpoint || self.gathered.bytes() >= self.write_back_bytes();
         let appends = wanted && !self.gathered.is_empty();
         if !self.is_ready {
             return if appends || self.must_checkpoint { self.store_map() } else { None };
@@ -63,6 +62,7 @@ impl Overlay {
             return self.store_map();
         }
         if self.small_appends
+            && self.pace.may_prepare()
             && let Some(segment) = self.segments.unwritten()
         {
             return Some(self.prepare(segment));
@@ -235,7 +235,10 @@ impl Overlay {
                 self.may_move = true;
                 self.figures.checkpoints += 1;
             }
-            Some(UnderWay::Prepare { segment }) => self.segments.set_written(segment),
+            Some(UnderWay::Prepare { segment }) => {
+                self.segments.set_written(segment);
+                self.pace.prepared();
+            }
             Some(UnderWay::Allocate { segments }) => self.segments.allocated(&segments),
             Some(UnderWay::Punch) | None => {}
         }
