@@ -332,9 +332,6 @@ mod tests {
         keeper.hear_all();
         assert_eq!(listening.heard(), ["+keeper.a.session~about", "+keeper.a.session~0"]);
         keeper.end();
-        assert_eq!(
-            listening.heard(),
-            ["-keeper.a.session~about", "-keeper.a.session~0", "-keeper.a.link-0"]
-        );
+        assert_eq!(listening.heard(), ["-keeper.a.session~about", "-keeper.a.session~0", "-keeper.a.link-0"]);
     }
 }

@@ -150,7 +150,12 @@ fn accept(listener: std::os::unix::net::UnixListener, calls: Arc<Calls>) -> anyh
 }
 
 /// Answers one call.
-fn call(snapshotter: &Arc<Snapshotter>, path: &str, message: &[u8], by: &Call) -> Result<Vec<Vec<u8>>, Failure> {
+fn call(
+    snapshotter: &Arc<Snapshotter>,
+    path: &str,
+    message: &[u8],
+    by: &Call,
+) -> Result<Vec<Vec<u8>>, Failure> {
     let method = path.strip_prefix(SERVICE).unwrap_or_default();
     let answered = answer(snapshotter, method, message, by);
     match &answered {
@@ -217,7 +222,12 @@ fn answer(
     Ok(vec![answer])
 }
 
-fn prepared(snapshotter: &Arc<Snapshotter>, kind: Kind, message: &[u8], by: &Call) -> Result<Vec<u8>, Failure> {
+fn prepared(
+    snapshotter: &Arc<Snapshotter>,
+    kind: Kind,
+    message: &[u8],
+    by: &Call,
+) -> Result<Vec<u8>, Failure> {
     let asked: PrepareRequest = read(message)?;
     let parent = Some(asked.parent.as_str()).filter(|parent| !parent.is_empty());
     Ok(mounts(snapshotter.prepare(kind, &asked.key, parent, &labels(asked.labels), by)?))

@@ -409,9 +409,11 @@ impl Snapshotter {
         self.mounts.unmount(key, &held)?;
         // One that was built here.
         let is_it = |path: &PathBuf| Mounts::key(&path.to_string_lossy()) == key;
-        self.folder.all_built().iter().filter(|path| is_it(path)).try_for_each(|path| {
-            fs::remove_file(path).with_context(|| format!("remove {}", path.display()))
-        })
+        self.folder
+            .all_built()
+            .iter()
+            .filter(|path| is_it(path))
+            .try_for_each(|path| fs::remove_file(path).with_context(|| format!("remove {}", path.display())))
     }
 
     /// Changes the snapshots in the file, then in memory; neither where one fails.

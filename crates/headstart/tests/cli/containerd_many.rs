@@ -75,7 +75,8 @@ impl Readers<'_> {
     /// The file as each container has it.
     fn files(&self) -> Vec<PathBuf> {
         let listed = self.containers.ctr(&["task", "ls"]).stdout;
-        let processes: Vec<Vec<&str>> = listed.lines().map(|line| line.split_whitespace().collect()).collect();
+        let processes: Vec<Vec<&str>> =
+            listed.lines().map(|line| line.split_whitespace().collect()).collect();
         let file_of = |(id, _): &(String, Child)| {
             let task = processes.iter().find(|words| words.first() == Some(&id.as_str())).expect("a task");
             format!("/proc/{}/root/data", task[1]).into()
