@@ -237,11 +237,11 @@ fn sockets() -> anyhow::Result<(OwnedFd, OwnedFd)> {
 
 #[cfg(test)]
 mod tests {
+    use std::os::fd::IntoRawFd;
     use std::os::unix::net::UnixDatagram;
 
-    use serde_json::json;
-
     use super::*;
+    use crate::handover::Supervisor;
 
     /// A service manager, and what it is told.
     struct Listening {
@@ -326,9 +326,9 @@ mod tests {
         let (mut keeper, offer) = Keeper::new("a", Arc::clone(&listening.manager)).expect("a keeper");
         assert_eq!(listening.heard(), ["+keeper.a.link-0"]);
         let (reader, _writer) = rustix::pipe::pipe().expect("a pipe");
-        let message = Message::Keep { name: "session".to_owned(), about: json!(7) };
-        send(&offer.0, &message, &[reader.as_fd()]).expect("said");
-        drop(offer);
+        let (supervisor, _) = Supervisor::at(Some(offer.0.into_raw_fd())).expect("begun");
+        supervisor.keep("session", 7, [reader.as_fd()].into_iter()).expect("said");
+        drop(supervisor);
         keeper.hear_all();
         assert_eq!(listening.heard(), ["+keeper.a.session~about", "+keeper.a.session~0"]);
         keeper.end();
