@@ -124,9 +124,14 @@ pub(crate) fn check(matches: &ArgMatches) -> anyhow::Result<()> {
         return Ok(());
     }
     let is_forced = matches.try_get_one::<bool>(FORCE).ok().flatten().is_some_and(|forced| *forced);
+    let outputs = outputs(&command, matches);
+    if outputs.is_empty() {
+        // Nothing is looked at: a mount that waits for its server would not answer.
+        return Ok(());
+    }
     let inputs = inputs(&command, matches);
     let mut before: Vec<(String, Identity)> = Vec::new();
-    for output in outputs(&command, matches) {
+    for output in outputs {
         let Some(identity) = output.check_place()? else { continue };
         let (path, flag) = (output.path.display(), &output.flag);
         if let Some(input) = inputs.iter().find(|input| Identity::of(input).as_ref() == Some(&identity)) {
@@ -210,27 +215,27 @@ fn outputs(command: &str, matches: &ArgMatches) -> Vec<Output> {
 /// Every file that the command may read: what its other arguments name, and the disks beside packs.
 fn inputs(command: &str, matches: &ArgMatches) -> Vec<PathBuf> {
     let is_output = |id: &str| OUTPUTS.iter().any(|(of, output, _)| *of == command && *output == id);
-    let mut found = Vec::new();
+    let (mut found, mut images) = (Vec::new(), Vec::new());
     for id in matches.ids().map(clap::Id::as_str).filter(|id| !is_output(id) && *id != STARTED) {
         if let Ok(Some(paths)) = matches.try_get_many::<PathBuf>(id) {
             found.extend(paths.cloned());
         }
-        if let Ok(Some(images)) = matches.try_get_many::<ImageLocation>(id) {
-            found.extend(images.filter_map(|image| match &image.place {
+        if let Ok(Some(locations)) = matches.try_get_many::<ImageLocation>(id) {
+            images.extend(locations.filter_map(|image| match &image.place {
                 ImagePlace::File(path) => Some(path.clone()),
                 ImagePlace::Remote(_) => None,
             }));
         }
         if let Ok(Some(words)) = matches.try_get_many::<OsString>(id) {
             let of_source = |word: &OsString| SourceName::parse(word).path().map(Path::to_owned);
-            found.extend(words.flat_map(|word| [of_source(word), after_name(word)]).flatten());
+            images.extend(words.flat_map(|word| [of_source(word), after_name(word)]).flatten());
         }
     }
-    // Where the disk is somewhere else, that is an argument.
+    // Where the disk of a pack is somewhere else, that is an argument.
     if !is_given(matches, "base") {
-        let beside: Vec<PathBuf> = found.iter().filter_map(|path| disk_beside(path)).collect();
-        found.extend(beside);
+        found.extend(images.iter().filter_map(|path| disk_beside(path)));
     }
+    found.extend(images);
     found
 }
 
