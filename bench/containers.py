@@ -4,13 +4,11 @@
 Debian's containerd pulls through its CRI, as Kubernetes does, and `ctr run` starts. Debian's docker-registry has a
 Debian with pandas, and its conversion with the recorded start; between both is a link of each kind. A cold start
 begins with empty page caches, after the pull; a warm one follows it. `read` is what the recorded start needs, as
-the image stores it.
+the image stores it. AT_ONCE=3 starts fewer containers at once than 100, which take 10 GB of memory.
 """
 
-import json
 import os
 import re
-import shutil
 import socket
 import subprocess
 import sys
@@ -32,6 +30,9 @@ STAYS = ["python3", "-c", 'import pandas, time; print("ready", flush=True); time
 LINKS = {"0 ms": (0, None), "20 ms": (0.020, None), "5 ms, 200 Mbit/s": (0.005, 200e6 / 8)}
 NAMESPACE = "k8s.io"
 MANY = 20
+AT_ONCE = int(os.environ.get("AT_ONCE", 100))
+# Starts one after the other, of which one is the mean.
+ONE_BY_ONE = 5
 CONFIG = """version = 2
 root = "{folder}/data"
 state = "{folder}/state"
@@ -125,8 +126,8 @@ class Machine:
         folder = self.folder
         (folder / "containerd.toml").write_text(CONFIG.format(folder=folder))
         quiet = {"stdout": subprocess.DEVNULL, "stderr": (folder / "log").open("a")}
-        words = [headstart_path(), "snapshotter", "--root", folder / "root", "serve", "--socket", folder / "s.sock", "--",
-                 "--disk-cache", "none"]
+        words = [headstart_path(), "snapshotter", "--root", folder / "root", "serve", "--socket", folder / "s.sock",
+                 "--containerd", folder / "c.sock", "--", "--disk-cache", "none"]
         with program(*words, ready=(folder / "s.sock").exists, **quiet), \
              program("containerd", "-c", folder / "containerd.toml", ready=lambda: self.tries("version"), **quiet):
             yield
@@ -160,15 +161,17 @@ class Machine:
         run(*self.words("content", "prune", "references"))
         wait_until(lambda: f"{self.folder}/root/images" not in Path("/proc/self/mounts").read_text(), patience_s=60)
 
-    def start(self, image, snapshotter, command=COMMAND, flags=()):
-        """Begins a container; its process, and the seconds until its line."""
+    def begin(self, image, snapshotter, command=COMMAND, flags=()):
+        """The process of a container that begins."""
         self.count += 1
         words = self.words("run", *flags, "--snapshotter", snapshotter, image, f"bench-{os.getpid()}-{self.count}", *command)
+        return subprocess.Popen(words, stdout=subprocess.PIPE, text=True)
+
+    def start(self, image, snapshotter, command=COMMAND, flags=()):
+        """Begins a container; its process, and the seconds until its line."""
         began = time.monotonic()
-        process = subprocess.Popen(words, stdout=subprocess.PIPE, text=True)
-        line = process.stdout.readline()
-        if not line.startswith("ready"):
-            sys.exit(f"the container did not start: {words}")
+        process = self.begin(image, snapshotter, command, flags)
+        wait_until_ready(process)
         return process, time.monotonic() - began
 
     def run(self, image, snapshotter):
@@ -180,6 +183,10 @@ class Machine:
     def cold_and_warm(self, image, snapshotter):
         drop_caches()
         return {"cold_s": self.run(image, snapshotter), "warm_s": self.run(image, snapshotter)}
+
+def wait_until_ready(process):
+    if not process.stdout.readline().startswith("ready"):
+        sys.exit(f"the container did not start: {process.args}")
 
 def lazily(machine, image, link):
     """A pull by the snapshotter, and two starts."""
@@ -200,19 +207,30 @@ def fully(machine, image, link):
     machine.remove(image)
     return {**found, "pull_s": pull_s, "requests": link.requests - before[0], "bytes": link.bytes - before[1]}
 
-def cached_bytes():
+def memory_bytes(folder):
+    """Of the page cache, as /proc/meminfo has it, and of the image's server alone, as its smaps have it."""
     run("sync")
-    return int(re.search(r"^Cached: +(\d+) kB", Path("/proc/meminfo").read_text(), re.M)[1]) << 10
+    cached = int(re.search(r"^Cached: +(\d+) kB", Path("/proc/meminfo").read_text(), re.M)[1]) << 10
+    own = 0
+    for process in Path("/proc").glob("[0-9]*"):
+        try:
+            words = (process / "cmdline").read_text()
+            if f"{folder}/root/images" in words and "--foreground" in words:
+                own += int(re.search(r"^Anonymous: +(\d+) kB", (process / "smaps_rollup").read_text(), re.M)[1]) << 10
+        except OSError:
+            # It has ended.
+            pass
+    return cached + own
 
 def many(machine, image):
-    """How much the page cache grows by one container, and by many of the same image."""
+    """How much the page cache and the server grow by one container, and by many of the same image."""
     machine.pull(image, "headstart")
     drop_caches()
-    grown, processes, before = [], [], cached_bytes()
+    grown, processes, before = [], [], memory_bytes(machine.folder)
     for number in range(MANY):
         processes.append(machine.start(image, "headstart", STAYS)[0])
         if number in (0, MANY - 1):
-            grown.append(cached_bytes() - before)
+            grown.append(memory_bytes(machine.folder) - before)
     for number, process in enumerate(processes):
         name = f"bench-{os.getpid()}-{machine.count - MANY + 1 + number}"
         run(*machine.words("task", "kill", "-s", "SIGKILL", name))
@@ -220,6 +238,30 @@ def many(machine, image):
         wait_until(lambda name=name: machine.tries("container", "rm", name), patience_s=60)
     machine.remove(image)
     return {"one_bytes": grown[0], "all_bytes": grown[1]}
+
+def processor_s():
+    """Processor time that this machine has spent, by all of its programs and its kernel: proc_stat(5)."""
+    user, nice, system, _, _, interrupts, soft, *_ = map(int, Path("/proc/stat").read_text().split("\n")[0].split()[1:])
+    return (user + nice + system + interrupts + soft) / os.sysconf("SC_CLK_TCK")
+
+def at_once(machine, image):
+    """Seconds until the last of many warm starts that begin at once has printed its line, and the processor time of
+    one start among others that come one by one."""
+    machine.pull(image, "headstart")
+    machine.run(image, "headstart")
+    before = processor_s()
+    for _ in range(ONE_BY_ONE):
+        machine.run(image, "headstart")
+    one_s = (processor_s() - before) / ONE_BY_ONE
+    began = time.monotonic()
+    processes = [machine.begin(image, "headstart", COMMAND, ["--rm"]) for _ in range(AT_ONCE)]
+    for process in processes:
+        wait_until_ready(process)
+    all_s = time.monotonic() - began
+    for process in processes:
+        process.communicate()
+    machine.remove(image)
+    return {"one_processor_s": one_s, "all_s": all_s, "ratio": all_s / (one_s * AT_ONCE / os.cpu_count())}
 
 @contextmanager
 def registry(folder):
@@ -273,30 +315,35 @@ def measure(bench):
         read_bytes = published(folder, port)
         machine = Machine(folder)
         stack.enter_context(machine.running())
-        cases, chosen = {}, {}
+        cases = {}
         for name, (delay_s, bytes_per_s) in LINKS.items():
             link = Link(port, delay_s, bytes_per_s)
             image = f"127.0.0.1:{link.port}/demo:1"
             cases |= {f"{name}, lazy": partial(lazily, machine, image, link),
                       f"{name}, full": partial(fully, machine, image, link)}
-        chosen = bench.chosen(cases)
-        runs = bench.turns(chosen, say="pull {pull_s:.2f} s, cold {cold_s:.2f} s, warm {warm_s:.2f} s, "
-                                       "{requests} requests, {bytes} bytes")
+        link, local = Link(port, 0, None), f"127.0.0.1:{port}/local:1"
+        here = {"local, lazy": partial(lazily, machine, local, link), "local, full": partial(fully, machine, local, link),
+                "many": partial(many, machine, local), "at once": partial(at_once, machine, local)}
+        chosen = bench.chosen(cases | here)
+        runs = bench.turns({name: case for name, case in chosen.items() if name in cases},
+                           say="pull {pull_s:.2f} s, cold {cold_s:.2f} s, warm {warm_s:.2f} s, {requests} requests, "
+                               "{bytes} bytes")
         for name in LINKS:
             if any(case.startswith(f"{name}, ") for case in chosen):
                 figures(bench, runs, name, read_bytes)
         # All of it on this machine: a file in the table of the snapshotter, another name of the same image.
-        run("skopeo", "copy", "--dest-tls-verify=false", f"oci:{folder}/layout:1", f"docker://127.0.0.1:{port}/local:1")
-        local = f"127.0.0.1:{port}/local:1"
+        run("skopeo", "copy", "--dest-tls-verify=false", f"oci:{folder}/layout:1", f"docker://{local}")
         headstart("snapshotter", "--root", folder / "root", "add", f"oci+http://{local}", folder / "local.hsi")
-        link = Link(port, 0, None)
-        runs = bench.turns(bench.chosen({"local, lazy": partial(lazily, machine, local, link),
-                                         "local, full": partial(fully, machine, local, link),
-                                         "many": partial(many, machine, local)}) if not bench.args.case else {})
-        bench.figure("containers: first output from a local image ÷ overlayfs, cold",
-                     runs.ratio("local, lazy", "local, full", "cold_s"), at_most=1.05)
-        bench.figure("containers: the same, warm", runs.ratio("local, lazy", "local, full", "warm_s"), at_most=1.05)
-        if runs.get("many"):
-            both = runs["many"]
-            bench.figure(f"containers: page cache of {MANY} containers ÷ that of one",
-                         sorted(one["all_bytes"] / one["one_bytes"] for one in both)[len(both) // 2], at_most=1.15)
+        figures_here(bench, bench.turns({name: case for name, case in chosen.items() if name in here}))
+
+def figures_here(bench, runs):
+    bench.figure("containers: first output from a local image ÷ overlayfs, cold",
+                 runs.ratio("local, lazy", "local, full", "cold_s"), at_most=1.05)
+    bench.figure("containers: the same, warm", runs.ratio("local, lazy", "local, full", "warm_s"), at_most=1.05)
+    if runs.get("many"):
+        ratios = sorted(one["all_bytes"] / one["one_bytes"] for one in runs["many"])
+        bench.figure(f"containers: page cache and server's memory of {MANY} containers ÷ those of one",
+                     ratios[len(ratios) // 2], at_most=1.15)
+    if runs.get("at once"):
+        bench.figure(f"containers: {AT_ONCE} starts at once ÷ (processor time of one × {AT_ONCE} ÷ processors)",
+                     runs.median("at once", "ratio"), at_most=1.2)

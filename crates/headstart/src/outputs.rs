@@ -21,6 +21,7 @@ use clap::{Arg, ArgAction, ArgMatches, Command};
 use hs_format::FileKind;
 use hs_start::channel;
 use hs_start::location::{ImageLocation, ImagePlace};
+use hs_start::pack;
 use hs_start::source::SourceName;
 use hs_trust::pointer::SUFFIX;
 
@@ -32,6 +33,8 @@ use crate::cli::DiskFormat;
 enum Kind {
     /// Always this.
     Is(Content),
+    /// A pack where the image that is read is one, else an image.
+    LikeImage,
     /// A disk in the format that the flags or the name say.
     Export,
     /// A report in the format that the flags or the name say.
@@ -57,7 +60,7 @@ const OUTPUTS: &[(&str, &str, Kind)] = &[
     ("lab calibrate", "output", Kind::Is(Content::Model)),
     ("lab trace", "csv", Kind::Is(Content::Table)),
     ("mount", "trace", Kind::Is(Content::Trace)),
-    ("optimize", "output", Kind::Is(Content::Image)),
+    ("optimize", "output", Kind::LikeImage),
     ("pack", "output", Kind::Is(Content::Pack)),
     ("profile", "output", Kind::Is(Content::Profile)),
     ("report", "output", Kind::Report),
@@ -72,6 +75,8 @@ const OUTPUTS: &[(&str, &str, Kind)] = &[
 
 /// The identifier of the flag that allows to replace a file of another kind.
 const FORCE: &str = "force";
+/// How the names of packs at an address end.
+const PACK_SUFFIX: &str = ".hspk";
 /// Arguments of the processes that a command starts of itself: what they write was checked before.
 const OF_SERVERS: [&str; 2] = ["ready_fd", "supervisor_fd"];
 /// The command that a start runs: its words are names inside the image.
@@ -119,9 +124,14 @@ pub(crate) fn check(matches: &ArgMatches) -> anyhow::Result<()> {
         return Ok(());
     }
     let is_forced = matches.try_get_one::<bool>(FORCE).ok().flatten().is_some_and(|forced| *forced);
+    let outputs = outputs(&command, matches);
+    if outputs.is_empty() {
+        // Nothing is looked at: a mount that waits for its server would not answer.
+        return Ok(());
+    }
     let inputs = inputs(&command, matches);
     let mut before: Vec<(String, Identity)> = Vec::new();
-    for output in outputs(&command, matches) {
+    for output in outputs {
         let Some(identity) = output.check_place()? else { continue };
         let (path, flag) = (output.path.display(), &output.flag);
         if let Some(input) = inputs.iter().find(|input| Identity::of(input).as_ref() == Some(&identity)) {
@@ -166,6 +176,11 @@ fn outputs(command: &str, matches: &ArgMatches) -> Vec<Output> {
         let flag = format!("--{}", id.replace('_', "-"));
         match kind {
             Kind::Is(content) => add(&flag, path, *content),
+            Kind::LikeImage => {
+                let image = matches.try_get_one::<ImageLocation>("image").ok().flatten();
+                let is_pack = image.is_some_and(is_pack);
+                add(&flag, path, if is_pack { Content::Pack } else { Content::Image });
+            }
             Kind::Export => {
                 let named = matches.get_one("format").copied();
                 let format = named.or_else(|| DiskFormat::of_file(&path));
@@ -197,26 +212,46 @@ fn outputs(command: &str, matches: &ArgMatches) -> Vec<Output> {
     found
 }
 
-/// Every file that the command may read: what its other arguments name.
+/// Every file that the command may read: what its other arguments name, and the disks beside packs.
 fn inputs(command: &str, matches: &ArgMatches) -> Vec<PathBuf> {
     let is_output = |id: &str| OUTPUTS.iter().any(|(of, output, _)| *of == command && *output == id);
-    let mut found = Vec::new();
+    let (mut found, mut images) = (Vec::new(), Vec::new());
     for id in matches.ids().map(clap::Id::as_str).filter(|id| !is_output(id) && *id != STARTED) {
         if let Ok(Some(paths)) = matches.try_get_many::<PathBuf>(id) {
             found.extend(paths.cloned());
         }
-        if let Ok(Some(images)) = matches.try_get_many::<ImageLocation>(id) {
-            found.extend(images.filter_map(|image| match &image.place {
+        if let Ok(Some(locations)) = matches.try_get_many::<ImageLocation>(id) {
+            images.extend(locations.filter_map(|image| match &image.place {
                 ImagePlace::File(path) => Some(path.clone()),
                 ImagePlace::Remote(_) => None,
             }));
         }
         if let Ok(Some(words)) = matches.try_get_many::<OsString>(id) {
             let of_source = |word: &OsString| SourceName::parse(word).path().map(Path::to_owned);
-            found.extend(words.flat_map(|word| [of_source(word), after_name(word)]).flatten());
+            images.extend(words.flat_map(|word| [of_source(word), after_name(word)]).flatten());
         }
     }
+    // Where the disk of a pack is somewhere else, that is an argument.
+    if !is_given(matches, "base") {
+        found.extend(images.iter().filter_map(|path| disk_beside(path)));
+    }
+    found.extend(images);
     found
+}
+
+/// The disk of the pack in this file, if that is one. Nothing but a regular file is opened: a pipe would
+/// wait.
+fn disk_beside(path: &Path) -> Option<PathBuf> {
+    let header = path.is_file().then(|| pack::header_in_file(path)).flatten()?;
+    (!header.name.is_empty()).then(|| path.with_file_name(&header.name))
+}
+
+/// Whether an image is a pack; of one at an address, its name says so.
+fn is_pack(image: &ImageLocation) -> bool {
+    match &image.place {
+        ImagePlace::File(path) => path.is_file() && pack::header_in_file(path).is_some(),
+        ImagePlace::Remote(address) => address.to_string().ends_with(PACK_SUFFIX),
+    }
 }
 
 /// The file of NAME=FILE.

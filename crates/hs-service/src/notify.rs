@@ -23,6 +23,12 @@ impl Manager {
         Self(address.and_then(|address| Some((address, open().ok()?))))
     }
 
+    /// One at this path.
+    #[cfg(test)]
+    pub(crate) fn at(path: &OsStr) -> Self {
+        Self(address(path).map(|address| (address, open().expect("a socket"))))
+    }
+
     /// No manager.
     pub const fn none() -> Self {
         Self(None)

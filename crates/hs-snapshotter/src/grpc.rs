@@ -93,8 +93,8 @@ async fn message(mut body: Incoming) -> Result<Vec<u8>, Failure> {
 }
 
 /// The message behind its prefix: a byte that says whether it is compressed, and its length.
-fn unframed(bytes: &[u8]) -> Result<&[u8], Failure> {
-    let broken = || Failure::new(Code::Internal, "the request is not one message of gRPC");
+pub(crate) fn unframed(bytes: &[u8]) -> Result<&[u8], Failure> {
+    let broken = || Failure::new(Code::Internal, "this is not one message of gRPC");
     let (prefix, message) = bytes.split_at_checked(PREFIX_BYTES).ok_or_else(broken)?;
     if prefix[0] != 0 {
         return Err(Failure::new(Code::Unimplemented, "compressed messages are not understood"));
@@ -103,7 +103,7 @@ fn unframed(bytes: &[u8]) -> Result<&[u8], Failure> {
     if message.len() as u64 == u64::from(length) { Ok(message) } else { Err(broken()) }
 }
 
-fn framed(messages: &[Vec<u8>]) -> Option<Bytes> {
+pub(crate) fn framed(messages: &[Vec<u8>]) -> Option<Bytes> {
     let mut bytes = Vec::new();
     for message in messages {
         bytes.push(0);

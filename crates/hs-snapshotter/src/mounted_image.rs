@@ -41,9 +41,13 @@ impl MountedImage {
         patience: Duration,
     ) -> anyhow::Result<Keeper> {
         let (keeper, offer) = Keeper::new(&self.key, Arc::clone(manager))?;
-        self.run(&offer, call, patience)?;
-        keeper.store_link();
-        Ok(keeper)
+        match self.run(&offer, call, patience) {
+            Ok(()) => Ok(keeper),
+            Err(error) => {
+                keeper.end();
+                Err(error)
+            }
+        }
     }
 
     fn run(&self, offer: &Offer, call: &Call, patience: Duration) -> anyhow::Result<()> {
@@ -89,7 +93,6 @@ impl MountedImage {
                 }
                 return;
             }
-            keeper.store_link();
         }
     }
 }

@@ -18,6 +18,7 @@ use prost::Message;
 use rustix::event::{PollFd, PollFlags, poll};
 use tokio::net::UnixListener;
 
+use crate::collecting;
 use crate::grpc::{self, Calls, Code, Failure};
 use crate::messages::{
     CommitRequest, Empty, Info, InfoAnswer, InfoKind, KeyRequest, ListAnswer, ListRequest, Mount,
@@ -45,6 +46,8 @@ pub struct Serve {
     pub root: PathBuf,
     /// Its socket.
     pub socket: PathBuf,
+    /// The socket of containerd itself.
+    pub containerd: PathBuf,
     /// Further flags of `headstart mount`.
     pub flags: Vec<OsString>,
 }
@@ -61,7 +64,8 @@ pub fn run(serve: Serve, quiet: bool) -> anyhow::Result<()> {
     let (keepers, kept) = Keeper::of_manager(kept, &manager);
     let kept = notify::all_of(kept, [KEPT]);
     let snapshotter = Snapshotter::open(&serve.root, serve.flags, Arc::clone(&manager), keepers)?;
-    let snapshotter = Arc::new(snapshotter);
+    // One before this one may have missed calls that remove them.
+    let may_have_missed = snapshotter.has_snapshots();
     if let Some(folder) = serve.socket.parent().filter(|folder| !folder.as_os_str().is_empty()) {
         std::fs::create_dir_all(folder).with_context(|| format!("make {}", folder.display()))?;
     }
@@ -78,6 +82,11 @@ pub fn run(serve: Serve, quiet: bool) -> anyhow::Result<()> {
     let thread = thread.context("start a thread")?;
     let words = format!("snapshots in {}, socket {}", serve.root.display(), socket.path().display());
     manager.ready(&words);
+    if may_have_missed {
+        let (containerd, socket) = (serve.containerd, socket.path().to_owned());
+        let thread = std::thread::Builder::new().name("collect".to_owned());
+        thread.spawn(move || collecting::collect(&containerd, &socket)).context("start a thread")?;
+    }
     if !quiet {
         hs_output::note!("{words}; Ctrl-C ends it, and mounted images stay");
     }
@@ -141,7 +150,12 @@ fn accept(listener: std::os::unix::net::UnixListener, calls: Arc<Calls>) -> anyh
 }
 
 /// Answers one call.
-fn call(snapshotter: &Snapshotter, path: &str, message: &[u8], by: &Call) -> Result<Vec<Vec<u8>>, Failure> {
+fn call(
+    snapshotter: &Arc<Snapshotter>,
+    path: &str,
+    message: &[u8],
+    by: &Call,
+) -> Result<Vec<Vec<u8>>, Failure> {
     let method = path.strip_prefix(SERVICE).unwrap_or_default();
     let answered = answer(snapshotter, method, message, by);
     match &answered {
@@ -155,7 +169,7 @@ fn call(snapshotter: &Snapshotter, path: &str, message: &[u8], by: &Call) -> Res
 }
 
 fn answer(
-    snapshotter: &Snapshotter,
+    snapshotter: &Arc<Snapshotter>,
     method: &str,
     message: &[u8],
     by: &Call,
@@ -208,7 +222,12 @@ fn answer(
     Ok(vec![answer])
 }
 
-fn prepared(snapshotter: &Snapshotter, kind: Kind, message: &[u8], by: &Call) -> Result<Vec<u8>, Failure> {
+fn prepared(
+    snapshotter: &Arc<Snapshotter>,
+    kind: Kind,
+    message: &[u8],
+    by: &Call,
+) -> Result<Vec<u8>, Failure> {
     let asked: PrepareRequest = read(message)?;
     let parent = Some(asked.parent.as_str()).filter(|parent| !parent.is_empty());
     Ok(mounts(snapshotter.prepare(kind, &asked.key, parent, &labels(asked.labels), by)?))
@@ -261,6 +280,12 @@ impl From<CallError> for Failure {
         };
         Self::new(code, error.to_string())
     }
+}
+
+/// Where containerd listens when nothing is said.
+#[must_use]
+pub fn usual_containerd() -> &'static Path {
+    Path::new("/run/containerd/containerd.sock")
 }
 
 /// Where a snapshotter has its files when nothing is said.

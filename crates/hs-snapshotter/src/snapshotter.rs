@@ -5,12 +5,12 @@ use std::ffi::OsString;
 use std::fs;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
-use std::time::{SystemTime, UNIX_EPOCH};
+use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 
 use anyhow::{Context, bail};
 use hs_service::keeper::Keeper;
 use hs_service::notify::Manager;
-use parking_lot::{Mutex, MutexGuard};
+use parking_lot::Mutex;
 
 use crate::artifact::Finder;
 use crate::filter::Filter;
@@ -22,7 +22,12 @@ use crate::snapshots::{
     Asked, Content, Kind, Labels, Lower, REFERENCE, Refusal, Snapshot, Snapshots, Stack, Usage,
 };
 use crate::table::Table;
+use crate::unmounting::Unmounting;
 use crate::waiting::{Call, Over};
+
+/// How long a call waits for what it has unmounted: containerd's garbage collector waits for the call, and
+/// all pulls and starts for that.
+const UNMOUNT_PATIENCE: Duration = Duration::from_secs(5);
 
 /// Why a call fails.
 #[derive(Debug, thiserror::Error)]
@@ -46,6 +51,7 @@ pub struct Snapshotter {
     snapshots: Mutex<Snapshots>,
     mounts: Mounts,
     finder: Finder,
+    unmounting: Unmounting,
 }
 
 impl Snapshotter {
@@ -59,17 +65,18 @@ impl Snapshotter {
         flags: Vec<OsString>,
         manager: Arc<Manager>,
         keepers: BTreeMap<String, Keeper>,
-    ) -> anyhow::Result<Self> {
+    ) -> anyhow::Result<Arc<Self>> {
         let folder = Folder::lock(root)?;
         if !overlay::can_be_an_option(folder.path()) {
             bail!("{}: overlayfs takes no folder with one of , : \\ \" in its path", folder.path().display());
         }
-        let snapshotter = Self {
+        let snapshotter = Arc::new(Self {
             snapshots: Mutex::new(folder.load()?),
             mounts: Mounts::new(folder.path().join("images"), flags, manager),
             finder: Finder::new(Table::of(folder.path())),
             folder,
-        };
+            unmounting: Unmounting::default(),
+        });
         // What has lost its server gets one again before anything looks at it.
         let images: Vec<String> =
             snapshotter.snapshots.lock().images().into_iter().map(str::to_owned).collect();
@@ -85,7 +92,7 @@ impl Snapshotter {
     /// # Errors
     /// See [`Snapshots::prepare`]; and when the image below cannot be mounted, or nothing be written.
     pub fn prepare(
-        &self,
+        self: &Arc<Self>,
         kind: Kind,
         key: &str,
         parent: Option<&str>,
@@ -124,7 +131,7 @@ impl Snapshotter {
 
     /// Refuses with [`Refusal::AlreadyExists`] when the layer is there now, without files of its own.
     fn adopt_layer(
-        &self,
+        self: &Arc<Self>,
         reference: &str,
         parent: Option<&str>,
         asked: &Asked<'_>,
@@ -161,7 +168,12 @@ impl Snapshotter {
 
     /// What the layer becomes. An image that a label names is mounted meanwhile: its registry is asked for
     /// both at once.
-    fn content_of(&self, labels: &Labels, reference: &str, call: &Call) -> anyhow::Result<Option<Content>> {
+    fn content_of(
+        self: &Arc<Self>,
+        labels: &Labels,
+        reference: &str,
+        call: &Call,
+    ) -> anyhow::Result<Option<Content>> {
         let find = || self.finder.content_of(labels, reference, call);
         let Some(image) = self.finder.named(labels) else { return find() };
         let (part, held) = call.part()?;
@@ -177,7 +189,7 @@ impl Snapshotter {
             let mounted = mounting.join().unwrap_or_else(|_| Err(anyhow::anyhow!("a mount has failed")));
             match mounted {
                 Err(error) if is_it => return Err(error),
-                Ok(_) if !is_it => self.unmount_unused(&key, &lock.lock()),
+                Ok(_) if !is_it => self.unmount_unused(&key),
                 _ => {}
             }
             found
@@ -186,7 +198,7 @@ impl Snapshotter {
 
     /// Where the files of a parent are in the tree of a whole image alone, builds an image of the parent's
     /// layers: another image of containers has these layers, too.
-    fn complete_below(&self, parent: Option<&str>, call: &Call) -> Result<(), CallError> {
+    fn complete_below(self: &Arc<Self>, parent: Option<&str>, call: &Call) -> Result<(), CallError> {
         let found = self
             .snapshots
             .lock()
@@ -201,15 +213,17 @@ impl Snapshotter {
             return Ok(());
         }
         log::info!("{layers} layers of {container} are built, since another image has them too");
-        mounts::build(&container, layers, &path, call)
+        let completed = mounts::build(&container, layers, &path, call)
             .and_then(|()| self.mounts.mount(&image, &held, call).map(drop))
-            .map_err(|error| CallError::Unavailable(error.context(format!("build the layers of {name}"))))?;
-        self.change(|snapshots| snapshots.complete(&name, &image))
+            .map_err(|error| CallError::Unavailable(error.context(format!("build the layers of {name}"))))
+            .and_then(|()| self.change(|snapshots| snapshots.complete(&name, &image)));
+        drop(held);
+        completed.inspect_err(|_| self.unmount_unused(&Mounts::key(&image)))
     }
 
     /// Mounts an image, and makes the snapshot of a layer of it.
     fn adopt(
-        &self,
+        self: &Arc<Self>,
         content: Content,
         reference: &str,
         parent: Option<&str>,
@@ -220,20 +234,19 @@ impl Snapshotter {
         let lock = self.mounts.lock_of(&Mounts::key(&image));
         let held = lock.lock();
         // Already for the lowest layer: where the image cannot be had, all layers are unpacked.
-        let mounted = self.mounts.mount(&image, &held, call).map(drop);
-        mounted
-            .and_then(|()| {
-                self.change(|snapshots| {
-                    // Another call may have been faster.
-                    if snapshots.of_layers(reference, parent).is_none() {
-                        let name = snapshots.free_name(reference);
-                        snapshots.adopt(content, parent, &Asked { name: &name, ..*asked })?;
-                    }
-                    Ok(())
-                })
-                .map_err(anyhow::Error::from)
+        let adopted = self.mounts.mount(&image, &held, call).and_then(|_| {
+            self.change(|snapshots| {
+                // Another call may have been faster.
+                if snapshots.of_layers(reference, parent).is_none() {
+                    let name = snapshots.free_name(reference);
+                    snapshots.adopt(content, parent, &Asked { name: &name, ..*asked })?;
+                }
+                Ok(())
             })
-            .inspect_err(|_| self.unmount_unused(&Mounts::key(&image), &held))
+            .map_err(anyhow::Error::from)
+        });
+        drop(held);
+        adopted.inspect_err(|_| self.unmount_unused(&Mounts::key(&image)))
     }
 
     /// What is mounted for an active snapshot or a view.
@@ -271,11 +284,12 @@ impl Snapshotter {
         self.change(|snapshots| snapshots.commit(key, usage, &asked))
     }
 
-    /// Removes a snapshot and its files, and unmounts an image that no other one uses.
+    /// Removes a snapshot and its files, and unmounts an image that no other one uses. What takes long or
+    /// fails goes on after the call.
     ///
     /// # Errors
     /// When there is none, or it is a parent.
-    pub fn remove(&self, key: &str) -> Result<(), CallError> {
+    pub fn remove(self: &Arc<Self>, key: &str) -> Result<(), CallError> {
         let removed = self.change(|snapshots| snapshots.remove(key))?;
         // The snapshot is gone; what stays behind is removed by the next Cleanup.
         if removed.content == Content::Files
@@ -284,10 +298,15 @@ impl Snapshotter {
             log::warn!("{error:#}");
         }
         if let Some(image) = removed.content.image() {
-            let key = Mounts::key(image);
-            self.unmount_unused(&key, &self.mounts.lock_of(&key).lock());
+            self.unmount_unused(&Mounts::key(image));
         }
         Ok(())
+    }
+
+    /// Whether there are any snapshots.
+    #[must_use]
+    pub fn has_snapshots(&self) -> bool {
+        self.snapshots.lock().all().next().is_some()
     }
 
     /// A snapshot.
@@ -340,7 +359,7 @@ impl Snapshotter {
     ///
     /// # Errors
     /// When the folders cannot be listed.
-    pub fn cleanup(&self) -> anyhow::Result<()> {
+    pub fn cleanup(self: &Arc<Self>) -> anyhow::Result<()> {
         let unused = {
             // A folder and its snapshot are made under this lock.
             let snapshots = self.snapshots.lock();
@@ -356,28 +375,45 @@ impl Snapshotter {
         }
         let built = self.folder.all_built();
         let built = built.iter().map(|path| Mounts::key(&path.to_string_lossy()));
-        for key in self.mounts.keys()?.into_iter().chain(built) {
-            self.unmount_unused(&key, &self.mounts.lock_of(&key).lock());
+        let mut keys: BTreeSet<String> = self.mounts.keys()?.into_iter().chain(built).collect();
+        keys.retain(|key| !self.is_used(key));
+        keys.iter().for_each(|key| self.begin_to_unmount(key));
+        let end = Instant::now() + UNMOUNT_PATIENCE;
+        for key in &keys {
+            self.unmounting.wait(key, end);
         }
         Ok(())
     }
 
-    /// Unmounts an image unless a snapshot uses it.
-    fn unmount_unused(&self, key: &str, held: &MutexGuard<'_, ()>) {
-        let is_used = self.snapshots.lock().images().iter().any(|image| Mounts::key(image) == key);
-        if is_used {
-            return;
+    fn is_used(&self, key: &str) -> bool {
+        self.snapshots.lock().images().iter().any(|image| Mounts::key(image) == key)
+    }
+
+    /// Unmounts an image unless a snapshot uses it. No lock of an image may be held.
+    fn unmount_unused(self: &Arc<Self>, key: &str) {
+        self.begin_to_unmount(key);
+        self.unmounting.wait(key, Instant::now() + UNMOUNT_PATIENCE);
+    }
+
+    fn begin_to_unmount(self: &Arc<Self>, key: &str) {
+        let (snapshotter, name) = (Arc::clone(self), key.to_owned());
+        self.unmounting.begin(key, move || snapshotter.try_to_unmount(&name));
+    }
+
+    fn try_to_unmount(&self, key: &str) -> anyhow::Result<()> {
+        let lock = self.mounts.lock_of(key);
+        let held = lock.lock();
+        if self.is_used(key) {
+            return Ok(());
         }
-        if let Err(error) = self.mounts.unmount(key, held) {
-            log::warn!("an image that no snapshot uses stays mounted: {error:#}");
-            return;
-        }
+        self.mounts.unmount(key, &held)?;
         // One that was built here.
-        for path in self.folder.all_built() {
-            if Mounts::key(&path.to_string_lossy()) == key {
-                let _ = fs::remove_file(path);
-            }
-        }
+        let is_it = |path: &PathBuf| Mounts::key(&path.to_string_lossy()) == key;
+        self.folder
+            .all_built()
+            .iter()
+            .filter(|path| is_it(path))
+            .try_for_each(|path| fs::remove_file(path).with_context(|| format!("remove {}", path.display())))
     }
 
     /// Changes the snapshots in the file, then in memory; neither where one fails.

@@ -24,6 +24,10 @@ pub(crate) enum SnapshotterAction {
         /// The socket that containerd's configuration names.
         #[arg(long, value_name = "SOCKET", default_value = "/run/headstart/snapshotter.sock")]
         socket: PathBuf,
+        /// The socket of containerd, which is asked once after a start to collect garbage: what it removed
+        /// while no snapshotter answered would stay.
+        #[arg(long, value_name = "SOCKET", default_value_os_t = hs_snapshotter::server::usual_containerd().to_owned())]
+        containerd: PathBuf,
         /// Flags of `headstart mount` for each image, behind --: -- --disk-cache /var/cache/images
         #[arg(last = true, value_name = "MOUNT FLAGS")]
         flags: Vec<OsString>,

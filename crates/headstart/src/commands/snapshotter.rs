@@ -18,9 +18,9 @@ use crate::cli::snapshotter::{Snapshotter, SnapshotterAction};
 pub(crate) fn run(args: &Snapshotter, quiet: bool) -> anyhow::Result<()> {
     let table = Table::of(&args.root);
     match &args.action {
-        SnapshotterAction::Serve { socket, flags } => {
-            let serve = Serve { root: args.root.clone(), socket: socket.clone(), flags: flags.clone() };
-            server::run(serve, quiet)
+        SnapshotterAction::Serve { socket, containerd, flags } => {
+            let (root, socket) = (args.root.clone(), socket.clone());
+            server::run(Serve { root, socket, containerd: containerd.clone(), flags: flags.clone() }, quiet)
         }
         SnapshotterAction::Add { container, image } => add(&table, container, image, quiet),
         SnapshotterAction::Remove { container } => {

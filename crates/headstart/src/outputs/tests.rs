@@ -55,7 +55,7 @@ const NOT_WRITTEN: &[(&str, &[&str])] = &[
     ("serve", &["uffd", "vhost_user_blk", "tls_certificates"]),
     ("sign", &["image", "key"]),
     ("snapshotter", &["root"]),
-    ("snapshotter serve", &["socket"]),
+    ("snapshotter serve", &["containerd", "socket"]),
     ("status", &["of"]),
     ("top", &["of"]),
     ("verify", &["against", "signature"]),

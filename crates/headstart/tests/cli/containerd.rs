@@ -78,8 +78,9 @@ impl<'a> Containers<'a> {
 
     /// The arguments of the snapshotter.
     fn words(scene: &Scene, flags: &[String]) -> Vec<String> {
-        let (root, socket) = (scene.arg("root"), scene.arg("s.sock"));
-        let words = ["snapshotter", "--root", &root, "serve", "--socket", &socket, "--"];
+        let [root, socket, containerd] = ["root", "s.sock", "c.sock"].map(|name| scene.arg(name));
+        let words =
+            ["snapshotter", "--root", &root, "serve", "--socket", &socket, "--containerd", &containerd, "--"];
         words.into_iter().map(str::to_owned).chain(flags.iter().cloned()).collect()
     }
 
@@ -137,13 +138,18 @@ disabled_plugins = ["io.containerd.snapshotter.v1.btrfs", "io.containerd.snapsho
         command.output().expect("ctr starts").into()
     }
 
-    fn ctr(&self, arguments: &[&str]) -> Ran {
+    pub(crate) fn ctr(&self, arguments: &[&str]) -> Ran {
         self.tried(arguments).ok()
     }
 
     /// Has CRI pull an image.
     pub(crate) fn pull(&self, reference: &str) -> Called {
         self.cri("PullImage", reference)
+    }
+
+    /// Has CRI remove an image: containerd collects garbage before it answers.
+    pub(crate) fn remove(&self, reference: &str) -> Called {
+        self.cri("RemoveImage", reference)
     }
 
     fn cri(&self, method: &str, reference: &str) -> Called {
@@ -232,7 +238,7 @@ disabled_plugins = ["io.containerd.snapshotter.v1.btrfs", "io.containerd.snapsho
     /// Ends everything: images are removed, containerd and the snapshotter end, and nothing is left.
     pub(crate) fn end(mut self, images: &[&str]) {
         for image in images {
-            assert_eq!(self.cri("RemoveImage", image).code, OK);
+            assert_eq!(self.remove(image).code, OK);
         }
         wait_until("no image is mounted", || self.mounted().is_empty());
         wait_until("no snapshot is left", || {

@@ -392,7 +392,7 @@ pub(crate) fn manager_hears(manager: &UnixDatagram) -> (String, Option<OwnedFd>)
     let (mut text, mut space) = ([0; 512], [MaybeUninit::uninit(); rustix::cmsg_space!(ScmRights(1))]);
     let mut control = RecvAncillaryBuffer::new(&mut space);
     let mut slices = [IoSliceMut::new(&mut text)];
-    let got = recvmsg(manager, &mut slices, &mut control, RecvFlags::empty()).expect("a message");
+    let got = recvmsg(manager, &mut slices, &mut control, RecvFlags::CMSG_CLOEXEC).expect("a message");
     let descriptor = control.drain().find_map(|message| match message {
         RecvAncillaryMessage::ScmRights(mut descriptors) => descriptors.next(),
         _ => None,

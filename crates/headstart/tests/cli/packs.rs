@@ -83,6 +83,33 @@ fn a_pack_with_its_disk_is_an_image() {
     assert!(fs::read(&again).expect("read") == fs::read(&hot_pack).expect("read"));
 }
 
+/// The disk beside a pack is read as well as the pack.
+#[test]
+fn an_output_replaces_no_disk_beside_a_pack_and_no_other_kind() {
+    let (scene, disk) = packed();
+    let [plain, profile, raw, old] =
+        ["plain.hspk", "start.hsp", "disk.raw", "old.hspk"].map(|name| scene.arg(name));
+    let is_read = |words: &[&str]| {
+        run(words).fails(1, &["disk.raw", "which is read"]);
+        assert!(fs::read(&raw).expect("read") == disk);
+    };
+    is_read(&["export", &plain, "-o", &raw, "--format", "raw", "--force"]);
+    is_read(&["optimize", &plain, "-p", &profile, "-o", &raw, "--force"]);
+    // A pack is replaced by a pack, and by nothing else.
+    hot(&scene, "disk.raw", "old.hspk", &[]);
+    run(["optimize", &plain, "-p", &profile, "-o", &old]).ok();
+    let image = scene.arg("whole.hsi");
+    run(["build", "--raw", &raw, "-o", &image, "--codec", "zstd:1"]).ok();
+    run(["optimize", &plain, "-p", &profile, "-o", &image]).fails(1, &["writes a pack", "--force"]);
+    run(["optimize", &image, "-p", &profile, "-o", &old]).fails(1, &["writes an image", "--force"]);
+    // Where its disk is somewhere else, the file beside it is not read.
+    fs::copy(&raw, scene.path("elsewhere.raw")).expect("copied");
+    fs::write(&raw, "").expect("written");
+    let elsewhere = scene.arg("elsewhere.raw");
+    run(["export", &plain, "--base", &elsewhere, "-o", &raw, "--format", "raw"]).ok();
+    assert!(fs::read(&raw).expect("read") == disk);
+}
+
 #[test]
 fn a_qcow2_file_is_served_as_it_is_and_what_is_written_lasts() {
     if !has_tools(&["qemu-img", "nbdcopy"]) {
