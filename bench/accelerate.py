@@ -1,9 +1,14 @@
 #!/usr/bin/env python3
-"""A start of Python from an aged ext4 on emulated media, without and with what `headstart accelerate` recorded; and with
-lists that do not fit: cut in half, and of another file system.
+"""Starts from an aged ext4 on emulated media, without and with what `headstart accelerate` recorded.
 
-The files of the demo's root are copied in a random order, as years of updates leave them. A FUSE file at the medium's
-pace (`lab disk`) lies below a loop device without a cache (--direct-io). `warm` begins together with the command.
+A start of Python; also with lists that do not fit: cut in half, and of another file system. The files of the demo's root
+are copied in a random order. A FUSE file at the medium's pace (`lab disk`) lies below a loop device without a cache
+(--direct-io). `warm` begins together with the command.
+
+And the boot of an installed Debian to its drawn desktop (`desktop.py`), under QEMU's translator: as it is today, with
+read-ahead of what was recorded (step 1), also laid anew (steps 1 and 2), with a list of files and offsets that is read
+ahead as ureadahead and libprefetch do, and, of a cloud's volume, with all of the volume read beside the boot. The storage
+wait is the guest kernel's own count, as in `live.py`; seeks are those of the medium. `--case desktop` is that alone.
 """
 
 import os
@@ -15,21 +20,13 @@ import time
 from contextlib import contextmanager
 from functools import partial
 
+import desktop
 from harness import benchmark, headstart, headstart_path, run, scratch
 from inputs import cache, kept
-from mounts import new_folder, program
+from mounts import mounted, new_folder, program
 
 PROGRAM = "import json,decimal,asyncio,http.client,xml.dom.minidom,email,unittest,sqlite3,ctypes,multiprocessing"
-MEDIA = ["hdd-2010", "cloud-volume", "sd-uhs1", "emmc-2010"]
-
-@contextmanager
-def mounted(device, options):
-    folder = new_folder("accelerate")
-    run("mount", "-o", options, device, folder)
-    try:
-        yield folder
-    finally:
-        run("umount", folder)
+MEDIA = ["hdd-2010", "hdd-7200", "cloud-volume", "sd-uhs1", "emmc-2010"]
 
 def aged(seed, draft):
     """The demo's root on an ext4, its files in a random order."""
@@ -74,15 +71,14 @@ def recorded(disk, draft):
     with on("none", disk) as root:
         headstart("-q", "accelerate", "record", "--root", root, "--list", draft, "--", "chroot", root, "python3", "-c", PROGRAM)
 
-@benchmark(repeats=5, media=MEDIA)
-def measure(bench):
+def python_starts(bench):
     disk, other = (kept(f"aged-{seed}.ext4", [], partial(aged, seed)) for seed in (15, 16))
     lists = {disk: kept("aged-15.pages", [disk], partial(recorded, disk)),
              other: kept("aged-16.pages", [other], partial(recorded, other))}
     cut = scratch() / "cut.pages"
     cut.write_bytes(lists[disk].read_bytes()[:lists[disk].stat().st_size // 2])
     cut.chmod(0o600)
-    for medium in bench.args.medium:
+    for medium in bench.media:
         cases = {f"{medium}, without": partial(start, medium, disk, None),
                  f"{medium}, with": partial(start, medium, disk, lists[disk]),
                  f"{medium}, list cut in half": partial(start, medium, disk, cut),
@@ -92,3 +88,40 @@ def measure(bench):
             flash = medium.startswith(("sd", "emmc"))
             bench.figure(f"start of Python, {name}, ÷ without", runs.ratio(name, f"{medium}, without"),
                          at_most=1.02 if flash else None)
+
+def boots(bench):
+    """Boots to a drawn desktop. Goals are those of the disks that turn, and of a volume against one that is warm."""
+    disks = desktop.disks()
+    bench.more["desktop"] = desktop.told()
+    cases = {"desktop, warm": partial(desktop.start, "none", disks["installed"], "plain")}
+    for medium in bench.media:
+        for name, (disk, *how) in desktop.CASES.items():
+            if name != "volume" or medium == "cloud-volume":
+                cases[f"desktop, {medium}, {name}"] = partial(desktop.start, medium, disks[disk], *how)
+    runs = bench.turns(bench.chosen(cases), say="ready {up_s:.1f} s, storage wait {wait_s:.2f} s, {seeks} seeks, "
+                       "{store_requests} requests, {store_bytes:,} bytes")
+    for medium in bench.media:
+        of = lambda name: f"desktop, {medium}, {name}"
+        ratio = lambda one, other, key="wait_s": runs.ratio(of(one), of(other), key)
+        turns, flash = medium.startswith("hdd"), medium.startswith(("sd", "emmc"))
+        bench.figure(f"storage wait, step 1 ÷ today, {medium}", ratio("step 1", "today"),
+                     at_most=0.5 if turns else 1.02 if flash else None)
+        bench.figure(f"storage wait, steps 1 and 2 ÷ today, {medium}", ratio("steps 1 and 2", "today"),
+                     at_most=0.15 if turns else 1.02 if flash else None)
+        bench.figure(f"seeks, steps 1 and 2 ÷ today, {medium}", ratio("steps 1 and 2", "today", "seeks"),
+                     at_most=0.05 if turns else None)
+        bench.figure(f"ready, steps 1 and 2 ÷ today, {medium}", ratio("steps 1 and 2", "today", "up_s"),
+                     at_most=0.5 if turns else None)
+        bench.figure(f"storage wait, by file and offset ÷ step 1, {medium}", ratio("by file", "step 1"),
+                     at_least=1.5 if turns else None)
+        bench.figure(f"ready, step 1 ÷ warm, {medium}", runs.ratio(of("step 1"), "desktop, warm", "up_s"),
+                     at_most=1.2 if medium == "cloud-volume" else None)
+        bench.figure(f"ready, step 1 ÷ all of the volume read, {medium}", ratio("step 1", "volume", "up_s"))
+
+@benchmark(repeats=3, media=MEDIA)
+def measure(bench):
+    words = bench.args.case
+    if not words or not all("desktop" in word for word in words):
+        python_starts(bench)
+    if not words or any("desktop" in word for word in words):
+        boots(bench)
