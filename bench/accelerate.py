@@ -90,7 +90,7 @@ def python_starts(bench):
                          at_most=1.02 if flash else None)
 
 def boots(bench):
-    """Boots to a drawn desktop. Goals are those of the disks that turn, and of a volume against one that is warm."""
+    """Boots to a drawn desktop."""
     disks = desktop.disks()
     bench.more["desktop"] = desktop.told()
     cases = {"desktop, warm": partial(desktop.start, "none", disks["installed"], "plain")}
@@ -101,22 +101,19 @@ def boots(bench):
     runs = bench.turns(bench.chosen(cases), say="ready {up_s:.1f} s, storage wait {wait_s:.2f} s, {seeks} seeks, "
                        "{store_requests} requests, {store_bytes:,} bytes")
     for medium in bench.media:
-        of = lambda name: f"desktop, {medium}, {name}"
-        ratio = lambda one, other, key="wait_s": runs.ratio(of(one), of(other), key)
-        turns, flash = medium.startswith("hdd"), medium.startswith(("sd", "emmc"))
-        bench.figure(f"storage wait, step 1 ÷ today, {medium}", ratio("step 1", "today"),
-                     at_most=0.5 if turns else 1.02 if flash else None)
-        bench.figure(f"storage wait, steps 1 and 2 ÷ today, {medium}", ratio("steps 1 and 2", "today"),
-                     at_most=0.15 if turns else 1.02 if flash else None)
-        bench.figure(f"seeks, steps 1 and 2 ÷ today, {medium}", ratio("steps 1 and 2", "today", "seeks"),
-                     at_most=0.05 if turns else None)
-        bench.figure(f"ready, steps 1 and 2 ÷ today, {medium}", ratio("steps 1 and 2", "today", "up_s"),
-                     at_most=0.5 if turns else None)
-        bench.figure(f"storage wait, by file and offset ÷ step 1, {medium}", ratio("by file", "step 1"),
-                     at_least=1.5 if turns else None)
-        bench.figure(f"ready, step 1 ÷ warm, {medium}", runs.ratio(of("step 1"), "desktop, warm", "up_s"),
-                     at_most=1.2 if medium == "cloud-volume" else None)
-        bench.figure(f"ready, step 1 ÷ all of the volume read, {medium}", ratio("step 1", "volume", "up_s"))
+        turns, flash, cloud = (medium.startswith(kind) for kind in ("hdd", ("sd", "emmc"), "cloud"))
+        of = lambda name: name if name == "desktop, warm" else f"desktop, {medium}, {name}"
+        for one, other, key, what, goal in (
+                ("step 1", "today", "wait_s", "storage wait", 0.5 if turns else 1.02 if flash else None),
+                ("steps 1 and 2", "today", "wait_s", "storage wait", 0.15 if turns else 1.02 if flash else None),
+                ("steps 1 and 2", "today", "seeks", "seeks", 0.05 if turns else None),
+                ("steps 1 and 2", "today", "up_s", "ready", 0.5 if turns else None),
+                ("step 1", "by file", "wait_s", "storage wait", 1 / 1.5 if turns else None),
+                ("step 1", "desktop, warm", "up_s", "ready", 1.2 if cloud else None),
+                ("step 1", "volume", "up_s", "ready", None)):
+            if of(other) in cases:
+                ratio = runs.ratio(of(one), of(other), key)
+                bench.figure(f"desktop: {what}, {one} ÷ {other}, {medium}", ratio, at_most=goal)
 
 @benchmark(repeats=3, media=MEDIA)
 def measure(bench):

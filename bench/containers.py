@@ -7,10 +7,8 @@ begins with empty page caches, after the pull; a warm one follows it. `read` is 
 the image stores it.
 """
 
-import json
 import os
 import re
-import shutil
 import socket
 import subprocess
 import sys

@@ -30,7 +30,7 @@ LISTS = "var/lib/headstart/accelerate"
 UNIT = "[Service]\nExecStart=/usr/local/sbin/desktop\n[Install]\nWantedBy=multi-user.target\n"
 DESKTOP = f"""#!/bin/sh
 touch /run/began
-Xvfb :0 -screen 0 1024x768x24 -fbdir /run &
+Xvfb :0 -screen 0 1024x768x24 &
 export DISPLAY=:0 HOME=/home/user XFCE_PANEL_MIGRATE_DEFAULT=1
 runuser -u user -- dbus-launch --exit-with-session xfce4-session &
 for name in Desktop xfce4-panel; do
@@ -39,7 +39,6 @@ done
 echo "bench-ready $(cut -d" " -f1 /proc/uptime) $(grep full /proc/pressure/io)" >/dev/ttyS0
 grep -q bench.record /proc/cmdline || exec sleep 1000
 until find /{LISTS} -name '*.pages' -newer /run/began | grep -q .; do sleep 1; done
-cp /run/Xvfb_screen0 /var/lib/bench-drawn.xwd
 systemctl poweroff
 """
 # All of the disk in 32 parts at once, beside the boot, as volumes are read before they are used.
@@ -148,7 +147,6 @@ def by_file(pages):
             value, shift = value | (byte & 0x7f) << shift, shift + 7
         return value | byte << shift
 
-    step = lambda before, coded: before + ((coded >> 1) ^ -(coded & 1))
     text = lambda: bytes(next(rest) for _ in range(number()))
     _, _, files, runs = (number() for _ in range(4))
     paths, page, wanted = [], 0, {}
@@ -156,20 +154,21 @@ def by_file(pages):
         number(), text(), number()
         paths.append(text().decode())
     for _ in range(runs):
-        file, page, count = number(), step(page, number()), number()
-        number(), number(), number()
+        file, step, count, *_ = (number() for _ in range(6))
+        page += (step >> 1) ^ -(step & 1)
         if file and paths[file - 1]:
             wanted.setdefault(paths[file - 1], []).append((page, count))
-    lines = []
-    for path, parts in wanted.items():
-        merged = []
-        for first, count in sorted(parts):
-            if merged and merged[-1][0] + merged[-1][1] == first:
-                merged[-1][1] += count
-            else:
-                merged.append([first, count])
-        lines += [f"{first << 12} {count << 12} /{path.lstrip('/')}\n" for first, count in merged]
-    return "".join(lines)
+    return "".join(f"{first << 12} {count << 12} /{path.lstrip('/')}\n"
+                   for path, parts in wanted.items() for first, count in joined(sorted(parts)))
+
+def joined(parts):
+    """Runs of pages that touch, as one."""
+    found = []
+    for first, count in parts:
+        if found and sum(found[-1]) == first:
+            first, count = found[-1][0], found.pop()[1] + count
+        found.append((first, count))
+    return found
 
 def start(medium, disk, initrd, *words):
     """One start to the drawn desktop; what it writes is discarded."""
