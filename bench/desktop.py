@@ -1,8 +1,8 @@
-"""An installed Debian with Xfce on an ext4 that its own package manager has aged, and its starts in a machine of QEMU.
+"""An installed Debian with Xfce on an ext4 that its own package manager has aged, and the start of its desktop.
 
-Packages are installed, installed again in random order and removed, in seasons, on a small file system: dpkg writes each
-file anew, wherever there is room. Packages that were fetched are kept for the next disk. The desktop is drawn on an X
-server without hardware when its background and its panel are mapped.
+Packages are installed, all others unpacked again in random order, and packages removed, in seasons, on a small file
+system: dpkg writes each file anew, wherever there is room. Packages that were fetched are kept for the next disk. The
+desktop is drawn, on an X server without hardware, when the windows of its background and its panel are mapped.
 """
 
 import json
@@ -10,12 +10,10 @@ import random
 import re
 import shutil
 from functools import partial
-from pathlib import Path
 
-from harness import HERE, headstart, headstart_json, headstart_path, repeated, run
+from harness import HERE, headstart, run, scratch
 from inputs import NO_DOCUMENTS, debian, folder, kept
-from live import GUEST, WORDS, boot
-from mounts import mounted
+from mounts import mounted, new_folder
 
 PACKAGES = ("systemd,systemd-sysv,udev,dbus,dbus-x11,linux-image-cloud-amd64,initramfs-tools,zstd,busybox,xfce4,xvfb,"
             "x11-utils,xfonts-base,librsvg2-common")
@@ -26,29 +24,23 @@ SEASONS = ["git vim python3-numpy python3-pil python3-lxml ruby gnuplot-nox imag
 BATCH = 120
 DISK_BYTES = 2304 << 20
 APT = "DEBIAN_FRONTEND=noninteractive apt-get -qy -o Dpkg::Options::=--force-unsafe-io"
-LISTS = "var/lib/headstart/accelerate"
-UNIT = "[Service]\nExecStart=/usr/local/sbin/desktop\n[Install]\nWantedBy=multi-user.target\n"
-DESKTOP = f"""#!/bin/sh
-touch /run/began
+# A session on this machine's kernel. $0 is the root, which stays as it is, $1 an empty folder.
+SESSION = """mount -t tmpfs none $1; cd $1; mkdir up work root
+mount -t overlay -o lowerdir=$0,upperdir=up,workdir=work none root; cd root
+for folder in dev proc sys; do mount --rbind /$folder $folder; done
+mount -t tmpfs none run
+exec chroot . /usr/local/sbin/desktop
+"""
+DESKTOP = """#!/bin/sh
 Xvfb :0 -screen 0 1024x768x24 &
 export DISPLAY=:0 HOME=/home/user XFCE_PANEL_MIGRATE_DEFAULT=1
-runuser -u user -- dbus-launch --exit-with-session xfce4-session &
+until xwininfo -root >/dev/null 2>&1; do sleep 0.1; done
+runuser -u user -- dbus-run-session xfce4-session &
 for name in Desktop xfce4-panel; do
-    until xwininfo -name $name 2>&1 | grep -q IsViewable; do sleep 0.5; done
+    until xwininfo -name $name 2>&1 | grep -q IsViewable; do sleep 0.1; done
 done
-echo "bench-ready $(cut -d" " -f1 /proc/uptime) $(grep full /proc/pressure/io)" >/dev/ttyS0
-grep -q bench.record /proc/cmdline || exec sleep 1000
-until find /{LISTS} -name '*.pages' -newer /run/began | grep -q .; do sleep 1; done
-systemctl poweroff
 """
-# All of the disk in 32 parts at once, beside the boot, as volumes are read before they are used.
-VOLUME = """#!/bin/sh
-size=$(($(cat /sys/block/vda/size) / 1024 / 32 + 1))
-for part in $(seq 0 31); do
-    dd if=/dev/vda of=/dev/null bs=512k iflag=direct skip=$((part * size)) count=$size 2>/dev/null &
-done
-exec /sbin/init
-"""
+ALONE = ["unshare", "--mount", "--net", "--ipc", "--pid", "--fork", "--kill-child"]
 
 def chroot(root, command):
     """Runs lines of shell in a root, with devices, the network's names and the packages that were fetched."""
@@ -96,45 +88,47 @@ def make_aged(seed, draft):
         told = {"new": new, "aged": lies(root)}
     free = run("e2freefrag", draft)
     told["free_pieces"] = int(re.search(r"Num\. free extent: (\d+)", free)[1])
-    boot_file("aged.json").write_text(json.dumps(told))
+    (folder() / "desktop-aged.json").write_text(json.dumps(told))
 
-def boot_file(name):
-    return folder() / f"desktop-{name}"
-
-def install(root):
-    """The desktop's start, what the cases begin with, the recorder, and an initramfs without and with it."""
-    for name, text in (("desktop", DESKTOP), ("read-volume", VOLUME)):
-        (root / "usr/local/sbin" / name).write_text(text)
-        (root / "usr/local/sbin" / name).chmod(0o755)
-    run("cc", "-O2", "-static", "-o", root / "usr/local/sbin/read-files", HERE / "inside/read-files.c")
-    (root / "etc/systemd/system/desktop.service").write_text(UNIT)
-    (root / "usr/lib/headstart").mkdir()
-    run("strip", "-o", root / "usr/lib/headstart/headstart-accelerate",
-        Path(headstart_path()).with_name("headstart-accelerate"))
-    (root / LISTS).mkdir(parents=True)
-    (root / LISTS / "on").touch()
-    chroot(root, "useradd -m user; systemctl enable -q desktop; mkinitramfs -o /boot/plain.img $(ls /lib/modules)")
-    script = "scripts/init-bottom/headstart-accelerate"
-    shutil.copy2(HERE.parent / "dist/initramfs-tools" / script, root / "usr/share/initramfs-tools" / script)
-    chroot(root, "mkinitramfs -o /boot/early.img $(ls /lib/modules)")
-    for name, path in (("vmlinuz", next((root / "boot").glob("vmlinuz-*"))), ("plain", root / "boot/plain.img"),
-                       ("early", root / "boot/early.img")):
-        shutil.copyfile(path, boot_file(name))
-
-def make_installed(aged, draft):
-    """The aged system, of which two starts were recorded."""
+def make_disk(aged, draft):
+    """The aged system with a user, the desktop's start, and the baseline's program."""
     run("cp", "--sparse=always", aged, draft)
     with mounted(draft, "loop") as root:
-        install(root)
-    for _ in range(2):
-        run("qemu-system-x86_64", "-nodefaults", "-no-user-config", "-display", "none", "-accel", "tcg", "-cpu", "Nehalem",
-            "-m", "1024M", "-kernel", boot_file("vmlinuz"), "-initrd", boot_file("early"), "-append",
-            " ".join(["root=/dev/vda rw bench.record", *WORDS]), "-drive",
-            f"if=virtio,format=raw,cache=unsafe,file={draft}", "-serial", f"file:{boot_file('console')}", patience_s=1800)
+        (root / "usr/local/sbin/desktop").write_text(DESKTOP)
+        (root / "usr/local/sbin/desktop").chmod(0o755)
+        chroot(root, "useradd -m user")
+
+def disk():
+    aged = kept("desktop-aged.ext4", [], partial(make_aged, 15))
+    return kept("desktop.ext4", [aged], partial(make_disk, aged))
+
+def session(root):
+    """The words that start a desktop; they end when it is drawn, and it with them."""
+    return [*ALONE, "sh", "-ec", SESSION, root, new_folder("session")]
+
+def make_laid(disk, pages, draft):
+    run("cp", "--sparse=always", disk, draft)
     with mounted(draft, "loop") as root:
-        status = headstart_json("accelerate", "status", "--root", root)
-        boot_file("list.json").write_text(json.dumps(status))
-        (root / "var/lib/bench-files").write_text(by_file(Path(status["list"]).read_bytes()))
+        said = headstart("accelerate", "now", "--root", root, "--list", pages, "--force", "--json")
+    run("e2fsck", "-fn", draft)
+    (folder() / "desktop-laid.json").write_text(said)
+
+def told():
+    """How the disk lies, and what was laid anew."""
+    return {name: json.loads((folder() / f"desktop-{name}.json").read_text()) for name in ("aged", "laid")}
+
+def read_volume(_, device):
+    """Reads all of it in 32 parts at once, as volumes are read before they are used."""
+    count = DISK_BYTES // 32 >> 19
+    return ["sh", "-c", f"seq 0 {count} {31 * count} | xargs -P 32 -I@ dd if={device} of=/dev/null bs=512k iflag=direct "
+            f"count={count} skip=@"]
+
+def read_files(pages):
+    """Reads files ahead, as ureadahead and libprefetch do."""
+    program, wanted = scratch() / "read-files", scratch() / "files"
+    run("cc", "-O2", "-o", program, HERE / "inside/read-files.c")
+    wanted.write_text(by_file(pages.read_bytes()))
+    return lambda root, _: [program, root, wanted]
 
 def by_file(pages):
     """The runs of a list as lines of a baseline: each file once, in the order of its first use, its runs in its own.
@@ -158,7 +152,7 @@ def by_file(pages):
         page += (step >> 1) ^ -(step & 1)
         if file and paths[file - 1]:
             wanted.setdefault(paths[file - 1], []).append((page, count))
-    return "".join(f"{first << 12} {count << 12} /{path.lstrip('/')}\n"
+    return "".join(f"{first << 12} {count << 12} {path.lstrip('/')}\n"
                    for path, parts in wanted.items() for first, count in joined(sorted(parts)))
 
 def joined(parts):
@@ -169,30 +163,3 @@ def joined(parts):
             first, count = found[-1][0], found.pop()[1] + count
         found.append((first, count))
     return found
-
-def start(medium, disk, initrd, *words):
-    """One start to the drawn desktop; what it writes is discarded."""
-    on = [] if medium == "none" else ["--emulate", medium]
-    return boot(disk, *GUEST, *on, "--kernel", boot_file("vmlinuz"), "--initrd", boot_file(initrd),
-                *repeated("--append", [*WORDS, *words]))
-
-# The disk, the initramfs, and further words of each case.
-CASES = {"today": ("installed", "plain"), "step 1": ("installed", "early"), "steps 1 and 2": ("laid", "early"),
-         "by file": ("installed", "plain", "init=/usr/local/sbin/read-files"),
-         "volume": ("installed", "plain", "init=/usr/local/sbin/read-volume")}
-
-def make_laid(disk, draft):
-    run("cp", "--sparse=always", disk, draft)
-    with mounted(draft, "loop") as root:
-        boot_file("laid.json").write_text(headstart("accelerate", "now", "--root", root, "--force", "--json"))
-    run("e2fsck", "-fn", draft)
-
-def disks():
-    """The disks of the cases, made when they are not there."""
-    aged = kept("desktop-aged.ext4", [], partial(make_aged, 15))
-    installed = kept("desktop.ext4", [aged], partial(make_installed, aged))
-    return {"installed": installed, "laid": kept("desktop-laid.ext4", [installed], partial(make_laid, installed))}
-
-def told():
-    """What is known of the disks: how they lie, what was recorded, and what was laid anew."""
-    return {name: json.loads(boot_file(f"{name}.json").read_text()) for name in ("aged", "list", "laid")}

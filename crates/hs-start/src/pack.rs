@@ -108,7 +108,8 @@ fn beside(disk: &ImageSource, name: &str) -> anyhow::Result<ImageSource> {
             Ok(disk.elsewhere(path.with_file_name(name).as_path().into()))
         }
         ImagePlace::Remote(address) => {
-            let place = ImagePlace::Remote(address.with_path(|path| in_folder_of(path, name))?);
+            let address = address.with_path(|path| in_folder_of(path, name));
+            let place = ImagePlace::Remote(address.context("it has no address beside the disk")?);
             Ok(disk.elsewhere(ImageLocation { place, trust: None }))
         }
     }
@@ -228,7 +229,7 @@ fn with_disk(
         })?;
     }
     let is_sampled = header.trust == PackTrust::Sampled;
-    let store = Arc::new(PackStore::new(on_medium.store, header, name, Box::new(opening)));
+    let store = Arc::new(PackStore::new(on_medium.store, header, name, Box::new(Shared(opening))));
     let image = OpenOptions {
         pack: Some(Arc::clone(&store)),
         // Windows without digests have no names in a cache.
@@ -251,16 +252,19 @@ struct Opening {
     opened: Mutex<Option<Arc<dyn Store>>>,
 }
 
-impl OpenDisk for Arc<Opening> {
+/// The disk for a store, which other threads open as well.
+struct Shared(Arc<Opening>);
+
+impl OpenDisk for Shared {
     fn open(&self) -> Result<Arc<dyn Store>, StoreError> {
-        self.open_checked().map_err(|error| {
+        self.0.open_checked().map_err(|error| {
             let source = std::io::Error::other(format!("{error:#}"));
-            StoreError::Open { path: self.disk.display().to_string(), source }
+            StoreError::Open { path: self.0.disk.display().to_string(), source }
         })
     }
 
     fn counted(&self) -> Snapshot {
-        let all = self.counters.get().into_iter().flatten().map(|counters| counters.snapshot());
+        let all = self.0.counters.get().into_iter().flatten().map(|counters| counters.snapshot());
         all.fold(Snapshot::default(), |sum, each| sum.and(&each))
     }
 }

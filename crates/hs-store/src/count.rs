@@ -41,7 +41,7 @@ impl Snapshot {
             requests: self.requests + other.requests,
             bytes: self.bytes + other.bytes,
             seeks: self.seeks + other.seeks,
-            busy: self.busy.saturating_add(other.busy),
+            busy: self.busy + other.busy,
         }
     }
 

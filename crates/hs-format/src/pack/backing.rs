@@ -3,7 +3,7 @@
 use core::mem::{offset_of, size_of};
 
 use hs_units::{ByteRange, Digest, to_u32};
-use zerocopy::little_endian::{U16, U32, U64};
+use zerocopy::little_endian::{U16, U64};
 use zerocopy::{FromBytes, FromZeros, Immutable, IntoBytes, KnownLayout, Unaligned};
 
 use super::{BaseKind, PART, PackHeader, Sample, SampleWire};
