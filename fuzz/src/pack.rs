@@ -1,5 +1,5 @@
-//! Bytes as the header of a pack, and behind it as its tables of runs and of backing files. Checksum and digests
-//! are made right, so that the rules are reached.
+//! Bytes as the header of a pack, and behind it as its tables of runs and of backing files. Checksum and
+//! digests are made right, so that the rules are reached.
 
 use hs_format::{BackingFile, PackHeader, PackRuns, Unverified, chunk_digest};
 use hs_units::ByteRange;

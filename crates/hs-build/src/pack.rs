@@ -6,8 +6,8 @@ use hs_format::limits::{
     DEFAULT_WINDOW_BLOCKS, DEFAULT_WINDOWS_PER_LEAF, MAX_BACKING_SAMPLES, MAX_WINDOW_BLOCKS,
 };
 use hs_format::{
-    BackingFile, BaseKind, BaseRef, ChunkRef, Codec, ColdGeometry, ColdTables, Features, PackHeader, PackRuns, PackTrust,
-    Sample, Superblock, WindowRef, chunk_digest,
+    BackingFile, BaseKind, BaseRef, ChunkRef, Codec, ColdGeometry, ColdTables, Features, PackHeader,
+    PackRuns, PackTrust, Sample, Superblock, WindowRef, chunk_digest,
 };
 use hs_image::{PackStore, Progress, SUPERBLOCK_BYTES};
 use hs_store::{Store, StoreError};

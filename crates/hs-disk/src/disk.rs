@@ -175,8 +175,8 @@ impl ServedDisk {
         Ok(Arc::new(disk))
     }
 
-    /// How far the blocks of a pack are compared with its disk; none of another image, and of a pack without a
-    /// hot region.
+    /// How far the blocks of a pack are compared with its disk; none of another image, and of a pack without
+    /// a hot region.
     #[must_use]
     pub fn pack_comparison(&self) -> Option<PackComparison> {
         let compares = self.image().pack().is_some() && self.image().hot_chunk_count() > 0;

@@ -41,7 +41,7 @@ pub use config::{CacheSizing, DiskOptions, ONE_READERS_CACHE_BYTES, ReadOptions}
 pub use deliver::{Deliver, parts};
 pub use disk::{FillPermit, ServedDisk};
 pub use figures::{DemandEvent, DiskFigures, FetchEvent, FetchPurpose, ReadLimit, Waiting, Watch};
-pub use pack_check::{ComparisonStage, PackComparison};
 pub use hs_engine::disk::{Requester, UseVisibility};
+pub use pack_check::{ComparisonStage, PackComparison};
 pub use streamed::Streamed;
 pub use warmer_place::WarmerPlace;

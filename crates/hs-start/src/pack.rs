@@ -92,8 +92,8 @@ fn open_file(disk: &ImageSource, medium: &Medium, trust: PackTrust) -> anyhow::R
     Ok(DiskFile { name, store, modified_ns, counters })
 }
 
-/// The file of this name in the folder of a disk, whose owner may be a stranger: on this machine no link leads
-/// out of the folder, and no device is opened.
+/// The file of this name in the folder of a disk, whose owner may be a stranger: on this machine no link
+/// leads out of the folder, and no device is opened.
 fn beside(disk: &ImageSource, name: &str) -> anyhow::Result<ImageSource> {
     match &disk.image.place {
         ImagePlace::File(path) => {

@@ -148,11 +148,17 @@ fn show_pack(pack: &PackStatus) {
     let compared = match (pack.comparison.as_deref(), differing) {
         (None, _) => String::new(),
         (Some("waiting"), _) => "; what is packed is not compared with it yet".to_owned(),
-        (Some("failed"), _) => "; it could not be compared with what is packed: the messages say why".to_owned(),
+        (Some("failed"), _) => {
+            "; it could not be compared with what is packed: the messages say why".to_owned()
+        }
         (Some(_), 0) => format!("; {compared} of {all} packed blocks compared, all are the same"),
         (Some(_), _) => format!("; {compared} of {all} packed blocks compared, {differing} differ"),
     };
-    show::line(format_args!("  disk      {} requests, {}{compared}", pack.disk_requests, size(pack.disk_bytes)));
+    show::line(format_args!(
+        "  disk      {} requests, {}{compared}",
+        pack.disk_requests,
+        size(pack.disk_bytes)
+    ));
 }
 
 fn duration(seconds: u64) -> String {

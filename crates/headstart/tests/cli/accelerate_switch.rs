@@ -1,5 +1,5 @@
-//! `headstart accelerate on` and `off` in a system of their own: an ext4 with this machine's programs, in which
-//! systemd's own systemctl enables the unit. Its maker of initramfs only notes what it is asked for.
+//! `headstart accelerate on` and `off` in a system of their own: an ext4 with this machine's programs, in
+//! which systemd's own systemctl enables the unit. Its maker of initramfs only notes what it is asked for.
 
 use std::fs;
 use std::path::Path;
@@ -7,14 +7,15 @@ use std::process::{Command, Stdio};
 
 use crate::scene::{Ran, Scene, executable, has_tools, tool};
 
-/// `$1` is a file system, `$2` an empty folder, `$3` the folder of this build's programs, `$4` a script that runs
-/// in the file system as its root. Abstract sockets are another network's, mounts another namespace's.
+/// `$1` is a file system, `$2` an empty folder, `$3` the folder of this build's programs, `$4` a script that
+/// runs in the file system as its root. Abstract sockets are another network's, mounts another namespace's.
 const ENTER: &str = "set -e
     mount -o loop \"$1\" \"$2\"
     cd \"$2\"
     mkdir -p usr proc sys dev etc/systemd/system program note
     for link in bin sbin lib lib64; do
-        if [ -L /$link ]; then ln -sfn \"$(readlink /$link)\" $link; else mkdir -p $link; mount --bind /$link $link; fi
+        if [ -L /$link ]; then ln -sfn \"$(readlink /$link)\" $link; continue; fi
+        mkdir -p $link; mount --bind /$link $link
     done
     for folder in usr proc sys dev; do mount --rbind /$folder $folder; done
     mount --bind \"$3\" program
@@ -48,7 +49,7 @@ impl System {
         fs::create_dir(format!("{root}/note")).expect("a folder");
         executable(
             &Path::new(&root).join("note/update-initramfs"),
-            "#!/bin/sh\necho \"$@\" >>/note/asked\nif [ -e /note/fails ]; then echo no room >&2; exit 1; fi\n",
+            "#!/bin/sh\necho \"$@\" >>/note/asked\ntest ! -e /note/fails || { echo no room >&2; exit 1; }\n",
         );
         tool("mkfs.ext4", &["-q", "-d", &root, &disk]);
         this.scene.folder("root");

@@ -132,7 +132,8 @@ fn chain(scene: &Scene, mut disk: Vec<u8>) -> Vec<u8> {
     let middle = create("middle.qcow2", "raw", "disk.raw");
     let top = create("top.qcow2", "qcow2", "middle.qcow2");
     disk.resize(larger, 0);
-    for (file, lba, count, byte) in [(&middle, 100, 40, 0x11), (&middle, 350, 2, 0x22), (&top, 120, 5, 0x33)] {
+    for (file, lba, count, byte) in [(&middle, 100, 40, 0x11), (&middle, 350, 2, 0x22), (&top, 120, 5, 0x33)]
+    {
         let write = format!("write -q -P {byte} {} {}", lba * BLOCK, count * BLOCK);
         tool("qemu-io", &["-f", "qcow2", "-c", &write, file]);
         disk[lba * BLOCK..][..count * BLOCK].fill(byte);

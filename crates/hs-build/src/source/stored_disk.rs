@@ -89,9 +89,8 @@ impl StoredDisk {
             if before.len() > MOST_BACKING {
                 return Err(failed(Qcow2Fault::Depth { most: MOST_BACKING }));
             }
-            let backing = beside(&name).map_err(|error| {
-                failed(Qcow2Fault::Backing { name: name.clone(), error })
-            })?;
+            let backing =
+                beside(&name).map_err(|error| failed(Qcow2Fault::Backing { name: name.clone(), error }))?;
             before.push(name.clone());
             let backing_path = PathBuf::from(backing.name());
             if backing.is_empty() {

@@ -71,8 +71,8 @@ impl BackingFile {
         wire
     }
 
-    /// Reads and checks the table of a pack with this header: the files in the order in which each lies behind
-    /// the one before.
+    /// Reads and checks the table of a pack with this header: the files in the order in which each lies
+    /// behind the one before.
     ///
     /// # Errors
     /// When it is not the one that the header names, or a rule of docs/FORMAT.md is broken.
@@ -83,7 +83,8 @@ impl BackingFile {
         let (len, digest) = (header.backing_range().len, header.backing_digest);
         let expected = ExpectedBytes { part: PART, len, digest, digest_of: Self::digest_of };
         let bytes = bytes.verify(&expected)?;
-        let wires = bytes.chunks_exact(BACKING_BYTES).filter_map(|wire| BackingWire::ref_from_bytes(wire).ok());
+        let wires =
+            bytes.chunks_exact(BACKING_BYTES).filter_map(|wire| BackingWire::ref_from_bytes(wire).ok());
         wires.map(Self::decode).collect()
     }
 
