@@ -32,7 +32,7 @@ mount -t tmpfs none run
 exec chroot . /usr/local/sbin/desktop
 """
 DESKTOP = """#!/bin/sh
-Xvfb :0 -screen 0 1024x768x24 &
+Xvfb :0 -noreset -screen 0 1024x768x24 &
 export DISPLAY=:0 HOME=/home/user XFCE_PANEL_MIGRATE_DEFAULT=1
 until xwininfo -root >/dev/null 2>&1; do sleep 0.1; done
 runuser -u user -- dbus-run-session xfce4-session &
