@@ -1,11 +1,17 @@
 #!/usr/bin/env python3
-"""A start of Python from an aged ext4 on emulated media, without and with what `headstart accelerate` recorded; and with
-lists that do not fit: cut in half, and of another file system.
+"""Starts from an aged ext4 on emulated media, without and with what `headstart accelerate` recorded.
 
-The files of the demo's root are copied in a random order, as years of updates leave them. A FUSE file at the medium's
-pace (`lab disk`) lies below a loop device without a cache (--direct-io). `warm` begins together with the command.
+A start of Python; also with lists that do not fit: cut in half, and of another file system. The files of the demo's root
+are copied in a random order. A FUSE file at the medium's pace (`lab disk`) lies below a loop device without a cache
+(--direct-io). `warm` begins together with the command.
+
+And the desktop of an installed Debian on a disk that its package manager has aged (`desktop.py`), from the session's
+first program until it is drawn: as it is today, with read-ahead of what was recorded (step 1), also laid anew (steps 1
+and 2), with a list of files and offsets that is read ahead as ureadahead and libprefetch do, and, of a cloud's volume,
+with all of it read beside the start. `--case desktop` is that alone.
 """
 
+import json
 import os
 import random
 import shutil
@@ -15,21 +21,13 @@ import time
 from contextlib import contextmanager
 from functools import partial
 
+import desktop
 from harness import benchmark, headstart, headstart_path, run, scratch
 from inputs import cache, kept
-from mounts import new_folder, program
+from mounts import mounted, new_folder, program
 
 PROGRAM = "import json,decimal,asyncio,http.client,xml.dom.minidom,email,unittest,sqlite3,ctypes,multiprocessing"
-MEDIA = ["hdd-2010", "cloud-volume", "sd-uhs1", "emmc-2010"]
-
-@contextmanager
-def mounted(device, options):
-    folder = new_folder("accelerate")
-    run("mount", "-o", options, device, folder)
-    try:
-        yield folder
-    finally:
-        run("umount", folder)
+MEDIA = ["hdd-2010", "hdd-7200", "cloud-volume", "sd-uhs1", "emmc-2010"]
 
 def aged(seed, draft):
     """The demo's root on an ext4, its files in a random order."""
@@ -47,48 +45,99 @@ def aged(seed, draft):
 
 @contextmanager
 def on(medium, disk):
-    """The disk's file system, as from the medium, with nothing in a cache."""
+    """The disk's file system, as from the medium, with nothing in a cache, and its device. Then `medium.json` has what
+    the medium counted."""
     folder = new_folder("medium")
     served = folder / disk.name
-    with program(headstart_path(), "-q", "lab", "disk", disk, folder, "--emulate", medium, ready=served.exists,
-                 end=signal.SIGINT, stdout=subprocess.DEVNULL):
+    with (scratch() / "medium.json").open("w") as told, program(
+            headstart_path(), "-q", "lab", "disk", disk, folder, "--emulate", medium, "--json", ready=served.exists,
+            end=signal.SIGINT, stdout=told):
         device = run("losetup", "--find", "--show", "--read-only", "--direct-io=on", served).strip()
         try:
             with mounted(device, "ro,noload") as root:
-                yield root
+                yield root, device
         finally:
             run("losetup", "--detach", device)
 
-def start(medium, disk, pages):
-    with on(medium, disk) as root:
+def start(medium, disk, command, beside=None):
+    """A start, with another program beside it."""
+    with on(medium, disk) as (root, device):
         began = time.monotonic()
-        warm = pages and subprocess.Popen([headstart_path(), "-q", "accelerate", "warm", "--root", root, "--list", pages],
-                                          stderr=subprocess.DEVNULL)
-        run("chroot", root, "python3", "-c", PROGRAM)
+        other = beside and subprocess.Popen([*map(str, beside(root, device))], stderr=subprocess.DEVNULL)
+        run(*command(root))
         ready_s = time.monotonic() - began
-        if warm:
-            warm.wait()
-    return {"ready_s": ready_s}
+        if other:
+            other.wait()
+    return {"ready_s": ready_s, **json.loads((scratch() / "medium.json").read_text())}
 
-def recorded(disk, draft):
-    with on("none", disk) as root:
-        headstart("-q", "accelerate", "record", "--root", root, "--list", draft, "--", "chroot", root, "python3", "-c", PROGRAM)
+def warm(pages):
+    return lambda root, _: [headstart_path(), "-q", "accelerate", "warm", "--root", root, "--list", pages]
 
-@benchmark(repeats=5, media=MEDIA)
-def measure(bench):
+def python(root):
+    return ["chroot", root, "python3", "-c", PROGRAM]
+
+def recorded(disk, command, draft):
+    with on("none", disk) as (root, _):
+        headstart("accelerate", "record", "--root", root, "--list", draft, "--", *command(root))
+
+def python_starts(bench):
     disk, other = (kept(f"aged-{seed}.ext4", [], partial(aged, seed)) for seed in (15, 16))
-    lists = {disk: kept("aged-15.pages", [disk], partial(recorded, disk)),
-             other: kept("aged-16.pages", [other], partial(recorded, other))}
+    lists = {disk: kept("aged-15.pages", [disk], partial(recorded, disk, python)),
+             other: kept("aged-16.pages", [other], partial(recorded, other, python))}
     cut = scratch() / "cut.pages"
     cut.write_bytes(lists[disk].read_bytes()[:lists[disk].stat().st_size // 2])
     cut.chmod(0o600)
-    for medium in bench.args.medium:
-        cases = {f"{medium}, without": partial(start, medium, disk, None),
-                 f"{medium}, with": partial(start, medium, disk, lists[disk]),
-                 f"{medium}, list cut in half": partial(start, medium, disk, cut),
-                 f"{medium}, list of another disk": partial(start, medium, disk, lists[other])}
+    for medium in bench.media:
+        cases = {f"{medium}, without": partial(start, medium, disk, python),
+                 f"{medium}, with": partial(start, medium, disk, python, warm(lists[disk])),
+                 f"{medium}, list cut in half": partial(start, medium, disk, python, warm(cut)),
+                 f"{medium}, list of another disk": partial(start, medium, disk, python, warm(lists[other]))}
         runs = bench.turns(bench.chosen(cases), say="{ready_s:.2f} s")
         for name in list(cases)[1:]:
             flash = medium.startswith(("sd", "emmc"))
             bench.figure(f"start of Python, {name}, ÷ without", runs.ratio(name, f"{medium}, without"),
                          at_most=1.02 if flash else None)
+
+def desktops(bench):
+    """An aged system's desktop. Its storage wait is what it takes longer than from memory."""
+    disk = desktop.disk()
+    pages = kept("desktop.pages", [disk], partial(recorded, disk, desktop.session))
+    laid = kept("desktop-laid.ext4", [disk, pages], partial(desktop.make_laid, disk, pages))
+    # As every boot is recorded: the places in the list are those before.
+    after = kept("desktop-laid.pages", [laid], partial(recorded, laid, desktop.session))
+    bench.more["desktop"] = desktop.told()
+    ways = {"today": (disk,), "step 1": (disk, warm(pages)), "steps 1 and 2": (laid, warm(after)),
+            "by file": (disk, desktop.read_files(pages)), "volume": (disk, desktop.read_volume)}
+    cases = {"desktop, warm": partial(start, "none", disk, desktop.session)}
+    for medium in bench.media:
+        for name, (of, *beside) in ways.items():
+            if name != "volume" or medium == "cloud-volume":
+                cases[f"desktop, {medium}, {name}"] = partial(start, medium, of, desktop.session, *beside)
+    runs = bench.turns(bench.chosen(cases), say="ready {ready_s:.1f} s, medium busy {medium_busy_s:.1f} s, {seeks} seeks, "
+                       "{store_requests} requests, {store_bytes:,} bytes")
+    least = runs.median("desktop, warm")
+    for case in runs:
+        for each in runs[case]:
+            each["wait_s"] = max(0.0, each["ready_s"] - least)
+    for medium in bench.media:
+        turns, flash, cloud = (medium.startswith(kind) for kind in ("hdd", ("sd", "emmc"), "cloud"))
+        of = lambda name: name if name == "desktop, warm" else f"desktop, {medium}, {name}"
+        for one, other, key, goal in (("step 1", "today", "wait_s", 0.5 if turns else None),
+                                      ("steps 1 and 2", "today", "wait_s", 0.15 if turns else None),
+                                      ("steps 1 and 2", "today", "seeks", 0.05 if turns else None),
+                                      ("step 1", "today", "ready_s", 1.02 if flash else None),
+                                      ("steps 1 and 2", "today", "ready_s", 0.5 if turns else 1.02 if flash else None),
+                                      ("step 1", "by file", "wait_s", 1 / 1.5 if turns else None),
+                                      ("step 1", "desktop, warm", "ready_s", 1.2 if cloud else None),
+                                      ("step 1", "volume", "ready_s", None)):
+            if of(other) in cases:
+                ratio = runs.ratio(of(one), of(other), key)
+                bench.figure(f"desktop: {key}, {one} ÷ {other}, {medium}", ratio, at_most=goal)
+
+@benchmark(repeats=3, media=MEDIA)
+def measure(bench):
+    words = bench.args.case
+    if not words or not all("desktop" in word for word in words):
+        python_starts(bench)
+    if not words or any("desktop" in word for word in words):
+        desktops(bench)

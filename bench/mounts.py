@@ -40,6 +40,16 @@ def new_folder(name):
     return folder
 
 @contextmanager
+def mounted(device, options):
+    """A file system that is mounted with these options: its mount point."""
+    target = new_folder("mounted")
+    run("mount", "-o", options, device, target)
+    try:
+        yield target
+    finally:
+        run("umount", target)
+
+@contextmanager
 def server(*words, folder, ready):
     """A headstart that serves a folder, which are its last words."""
     try:

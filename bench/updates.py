@@ -9,7 +9,6 @@ import socket
 import subprocess
 import threading
 import time
-from pathlib import Path
 
 from harness import benchmark, headstart, headstart_json, headstart_path, progress, run, scratch
 from inputs import COMMAND, kept, program

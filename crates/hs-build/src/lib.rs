@@ -36,5 +36,5 @@ pub use find::find_blocks;
 pub use linked_file::{first_linked_file, read_linked_file};
 pub use optimize::{HotPlacement, OptimizeOptions, OptimizeReport, optimize};
 pub use output::UnnamedFile;
-pub use pack::{PackFrom, PackedDisk, pack, pack_unnamed, samples};
+pub use pack::{PackFrom, PackedDisk, backing_samples, pack, pack_unnamed, samples};
 pub use start_config::{MOST_START_CONFIG_BYTES, START_CONFIG_PATH, StartConfig};

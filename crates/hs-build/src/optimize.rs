@@ -210,7 +210,7 @@ fn write(
     write_superblock(&mut output, &superblock)?;
     report.image_bytes = superblock.image_bytes;
     if let Some(pack) = pack {
-        let disk = PackedDisk::of(pack.header());
+        let disk = PackedDisk::of(pack)?;
         report.image_bytes = crate::pack::finish(&mut output, &superblock, &disk, pack.runs()?)?;
     }
     report.image_digest = superblock.image_digest();

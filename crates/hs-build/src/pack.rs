@@ -2,13 +2,15 @@
 
 use std::path::Path;
 
-use hs_format::limits::{DEFAULT_WINDOW_BLOCKS, DEFAULT_WINDOWS_PER_LEAF, MAX_WINDOW_BLOCKS};
-use hs_format::{
-    BaseKind, BaseRef, ChunkRef, Codec, ColdGeometry, ColdTables, Features, PackHeader, PackRuns, PackTrust,
-    Sample, Superblock, WindowRef, chunk_digest,
+use hs_format::limits::{
+    DEFAULT_WINDOW_BLOCKS, DEFAULT_WINDOWS_PER_LEAF, MAX_BACKING_SAMPLES, MAX_WINDOW_BLOCKS,
 };
-use hs_image::{Progress, SUPERBLOCK_BYTES};
-use hs_store::Store;
+use hs_format::{
+    BackingFile, BaseKind, BaseRef, ChunkRef, Codec, ColdGeometry, ColdTables, Features, PackHeader,
+    PackRuns, PackTrust, Sample, Superblock, WindowRef, chunk_digest,
+};
+use hs_image::{PackStore, Progress, SUPERBLOCK_BYTES};
+use hs_store::{Store, StoreError};
 use hs_units::{BLOCK_BYTES, ByteRange, Digest, Prng, to_u32, to_usize};
 
 use crate::build::{format_error, write_image, write_superblock};
@@ -16,8 +18,9 @@ use crate::output::{Output, UnnamedFile};
 use crate::source::Source;
 use crate::{BuildError, BuildOptions, BuildReport};
 
-/// Samples of a file, and bytes of each.
+/// Samples of the file that holds the disk, of each file behind it, and bytes of each.
 const SAMPLES: u64 = 32;
+const BACKING_SAMPLES: u64 = MAX_BACKING_SAMPLES as u64;
 const SAMPLE_BYTES: u64 = 4096;
 /// Windows of a disk that is not read are larger where they would be more than this: what is kept of them is
 /// 48 bytes each while the pack is made.
@@ -38,18 +41,22 @@ pub struct PackedDisk {
     pub modified_ns: u64,
     /// Samples of it.
     pub samples: Vec<Sample>,
+    /// The files behind it, in their order.
+    pub backing: Vec<BackingFile>,
 }
 
 impl PackedDisk {
-    /// What the header of a pack says.
-    #[must_use]
-    pub fn of(header: &PackHeader) -> Self {
-        let PackHeader { kind, trust, name, file_bytes, modified_ns, samples, .. } = header.clone();
-        Self { kind, trust, name, file_bytes, modified_ns, samples }
+    /// What a pack says.
+    ///
+    /// # Errors
+    /// When its table of backing files cannot be read or is damaged.
+    pub fn of(pack: &PackStore) -> Result<Self, StoreError> {
+        let PackHeader { kind, trust, name, file_bytes, modified_ns, samples, .. } = pack.header().clone();
+        Ok(Self { kind, trust, name, file_bytes, modified_ns, samples, backing: pack.backing()? })
     }
 
     fn header(&self, disk_bytes: u64, window_bytes: u32, runs: &PackRuns) -> PackHeader {
-        let Self { kind, trust, name, file_bytes, modified_ns, samples } = self.clone();
+        let Self { kind, trust, name, file_bytes, modified_ns, samples, .. } = self.clone();
         PackHeader {
             kind,
             trust,
@@ -64,6 +71,8 @@ impl PackedDisk {
             tail_bytes: 0,
             run_count: to_u32(runs.len() as u64),
             runs_digest: runs.encode().1,
+            backing_count: to_u32(self.backing.len() as u64),
+            backing_digest: BackingFile::encode_all(&self.backing).1,
         }
     }
 }
@@ -73,10 +82,22 @@ impl PackedDisk {
 /// # Errors
 /// When the file cannot be read.
 pub fn samples(file: &dyn Store) -> Result<Vec<Sample>, BuildError> {
+    sampled(file, SAMPLES)
+}
+
+/// The same of a file behind another one: fewer.
+///
+/// # Errors
+/// When the file cannot be read.
+pub fn backing_samples(file: &dyn Store) -> Result<Vec<Sample>, BuildError> {
+    sampled(file, BACKING_SAMPLES)
+}
+
+fn sampled(file: &dyn Store, count: u64) -> Result<Vec<Sample>, BuildError> {
     let len = SAMPLE_BYTES.min(file.len());
     let last = file.len() - len;
     let mut prng = Prng::new(file.len());
-    let mut places: Vec<u64> = (0..SAMPLES - 2).map(|_| prng.below(last + 1)).collect();
+    let mut places: Vec<u64> = (0..count - 2).map(|_| prng.below(last + 1)).collect();
     places.extend([0, last]);
     places.sort_unstable();
     places.dedup();
@@ -219,6 +240,7 @@ pub(crate) fn finish(
     header.tail_bytes = superblock.image_bytes - header.head_bytes - skipped.len;
     header.check().map_err(format_error(&path))?;
     output.write_at(header.runs_range().offset, &runs.encode().0)?;
+    output.write_at(header.backing_range().offset, &BackingFile::encode_all(&disk.backing).0)?;
     output.write_at(0, &header.encode())?;
     Ok(header.pack_bytes())
 }

@@ -19,6 +19,7 @@ use crate::config::DiskOptions;
 use crate::figures::{DiskFigures, ReadLimit, Waiting, Watch};
 use crate::map::DiskMap;
 use crate::outcomes::{Answer, Outcomes};
+use crate::pack_check::PackComparison;
 use crate::state::DiskState;
 use crate::warmer_place::WarmerSeen;
 
@@ -56,6 +57,8 @@ pub(crate) struct Shared {
     /// Workers, beside those that carry fetches out.
     decoders: usize,
     threads: Mutex<Vec<JoinHandle<()>>>,
+    /// Of a pack.
+    pub(crate) pack_comparison: Mutex<PackComparison>,
 }
 
 /// The disk in an image: answers reads, and prefetches its hot region.
@@ -159,6 +162,7 @@ impl ServedDisk {
             opened: began.elapsed().into(),
             decoders,
             threads: Mutex::default(),
+            pack_comparison: Mutex::default(),
             options: options.clone(),
             image,
         });
@@ -169,6 +173,14 @@ impl ServedDisk {
             disk.shared.spawn("hs-pack-check", Shared::check_pack)?;
         }
         Ok(Arc::new(disk))
+    }
+
+    /// How far the blocks of a pack are compared with its disk; none of another image, and of a pack without
+    /// a hot region.
+    #[must_use]
+    pub fn pack_comparison(&self) -> Option<PackComparison> {
+        let compares = self.image().pack().is_some() && self.image().hot_chunk_count() > 0;
+        compares.then(|| *self.shared.pack_comparison.lock())
     }
 
     /// The image that is read.

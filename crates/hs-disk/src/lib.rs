@@ -42,5 +42,6 @@ pub use deliver::{Deliver, parts};
 pub use disk::{FillPermit, ServedDisk};
 pub use figures::{DemandEvent, DiskFigures, FetchEvent, FetchPurpose, ReadLimit, Waiting, Watch};
 pub use hs_engine::disk::{Requester, UseVisibility};
+pub use pack_check::{ComparisonStage, PackComparison};
 pub use streamed::Streamed;
 pub use warmer_place::WarmerPlace;

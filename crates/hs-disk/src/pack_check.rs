@@ -26,12 +26,45 @@ const FIRST_QUIET: Duration = Duration::from_secs(2);
 const MOST_GAP_BLOCKS: u64 = 16;
 const MOST_BLOCKS: u64 = 256;
 
-/// What was found.
-#[derive(Clone, Copy, Default)]
-struct PackedBlocks {
-    blocks: u64,
-    differing: u64,
+/// How far the packed blocks of a disk are compared with it, and what was found.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
+pub struct PackComparison {
+    /// Whether it has begun, and how it ended.
+    pub stage: ComparisonStage,
+    /// Blocks that are compared in all; zero before they are counted.
+    pub packed_blocks: u64,
+    /// Blocks that were compared.
+    pub compared_blocks: u64,
+    /// Of these, blocks that are others on the disk.
+    pub differing_blocks: u64,
     first: Option<BlockRange>,
+}
+
+/// Where a comparison is.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
+pub enum ComparisonStage {
+    /// It begins when the start is over.
+    #[default]
+    Waiting,
+    /// It goes on.
+    Comparing,
+    /// Everything was compared, or enough to know that the disk is another one.
+    Compared,
+    /// The disk could not be read.
+    Failed,
+}
+
+impl ComparisonStage {
+    /// As it is said.
+    #[must_use]
+    pub const fn as_str(self) -> &'static str {
+        match self {
+            Self::Waiting => "waiting",
+            Self::Comparing => "comparing",
+            Self::Compared => "compared",
+            Self::Failed => "failed",
+        }
+    }
 }
 
 impl Shared {
@@ -43,12 +76,22 @@ impl Shared {
         }
         let checked = self.compare(pack);
         let name = self.image.name();
+        self.pack_comparison.lock().stage = match &checked {
+            Ok(None) => return,
+            Ok(Some(_)) => ComparisonStage::Compared,
+            Err(_) => ComparisonStage::Failed,
+        };
         match checked {
             Ok(None) => {}
-            Ok(Some(PackedBlocks { blocks, first: None, .. })) => {
+            Ok(Some(PackComparison { compared_blocks: blocks, first: None, .. })) => {
                 log::info!("{name}: {blocks} packed blocks are those of {}", pack.base_name());
             }
-            Ok(Some(PackedBlocks { blocks, differing, first: Some(first) })) => {
+            Ok(Some(PackComparison {
+                compared_blocks: blocks,
+                differing_blocks: differing,
+                first: Some(first),
+                ..
+            })) => {
                 let goes_on = if pack.is_sampled() {
                     "its reads fail from now on"
                 } else {
@@ -68,9 +111,15 @@ impl Shared {
     }
 
     /// Nothing when the disk ends before. Of a disk without digests, the first difference is enough.
-    fn compare(self: &Arc<Self>, pack: &PackStore) -> Result<Option<PackedBlocks>, ImageError> {
+    fn compare(self: &Arc<Self>, pack: &PackStore) -> Result<Option<PackComparison>, ImageError> {
         let Some(packed) = self.packed_blocks()? else { return Ok(None) };
-        let (mut found, mut rest) = (PackedBlocks::default(), packed.into_iter().peekable());
+        let mut found = PackComparison {
+            stage: ComparisonStage::Comparing,
+            packed_blocks: packed.len() as u64,
+            ..PackComparison::default()
+        };
+        let mut rest = packed.into_iter().peekable();
+        *self.pack_comparison.lock() = found;
         while let Some(first) = rest.next() {
             let mut together = vec![first];
             while let Some(next) = rest.next_if(|(lba, _)| {
@@ -90,13 +139,14 @@ impl Shared {
             drop(permit);
             for (lba, digest) in together {
                 let at = to_usize((lba - run.start.0) * BLOCK_BYTES);
-                found.blocks += 1;
+                found.compared_blocks += 1;
                 if chunk_digest(&there[at..][..to_usize(BLOCK_BYTES)]) != digest {
-                    found.differing += 1;
+                    found.differing_blocks += 1;
                     found.first.get_or_insert(BlockRange::new(Lba(lba), 1));
                 }
             }
-            if found.differing > 0 && pack.is_sampled() {
+            *self.pack_comparison.lock() = found;
+            if found.differing_blocks > 0 && pack.is_sampled() {
                 return Ok(Some(found));
             }
             if !self.wait_for_quiet(took * PAUSE_FACTOR) {

@@ -13,6 +13,7 @@ pub(crate) const IMAGE_CONTEXT: &str = "headstart 2026-11-21 draft 1 image diges
 pub(crate) const ROOT_CONTEXT: &str = "headstart 2026-11-21 draft 1 cold index root";
 pub(crate) const LEAF_CONTEXT: &str = "headstart 2026-11-21 draft 1 cold index leaf";
 pub(crate) const HOT_INDEX_CONTEXT: &str = "headstart 2026-11-21 draft 1 hot index";
+pub(crate) const PACK_BACKING_CONTEXT: &str = "headstart 2026-11-28 draft 1 pack backing files";
 pub(crate) const PACK_RUNS_CONTEXT: &str = "headstart 2026-11-28 draft 1 pack runs";
 pub(crate) const UNREAD_DISK_CONTEXT: &str = "headstart 2026-11-28 draft 1 unread disk";
 pub(crate) const HINTS_CONTEXT: &str = "headstart 2026-11-21 draft 1 hints";

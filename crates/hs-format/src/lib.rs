@@ -56,6 +56,6 @@ pub use hints::{Hint, Hints};
 pub use hot::{HotChunk, HotIndex, HotIndexBuilder, HotPlace, HotSegment};
 pub use hs_volumes::FsKind;
 pub use leaf::{ColdLeaf, WindowRef};
-pub use pack::{BaseKind, PackHeader, PackRuns, PackTrust, Sample};
+pub use pack::{BackingFile, BaseKind, PackHeader, PackRuns, PackTrust, Sample};
 pub use superblock::{BaseRef, Features, Signature, Superblock};
 pub use unverified::{ExpectedBytes, Unverified};

@@ -35,6 +35,12 @@ pub const MAX_PACK_SAMPLES: usize = 64;
 /// Most runs of windows in a pack: a table of 64 MiB.
 pub const MAX_PACK_RUNS: u32 = 4 << 20;
 
+/// The most files behind the one that holds the disk of a pack.
+pub const MAX_PACK_BACKING: u32 = 64;
+
+/// The most samples of each of these.
+pub const MAX_BACKING_SAMPLES: usize = 8;
+
 /// The first of [`COMPAT_TABLES_BITS`] bits of the compatible features that are a number: how many blocks at
 /// the disk's start hold the tables of its file system.
 pub const COMPAT_TABLES_SHIFT: u32 = 16;

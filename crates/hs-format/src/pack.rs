@@ -14,12 +14,17 @@ use crate::digest::{PACK_RUNS_CONTEXT, UNREAD_DISK_CONTEXT, derived, plain};
 use crate::error::{FormatError, Part};
 use crate::leaf::WindowRef;
 use crate::limits::{
-    MAX_CHUNK_RAW_BYTES, MAX_DISK_BYTES, MAX_IMAGE_BYTES, MAX_PACK_NAME_BYTES, MAX_PACK_RUNS,
-    MAX_PACK_SAMPLES, PACK_HEADER_BYTES, SUPERBLOCK_BYTES, VERSION, WINDOW_ENTRY_BYTES,
+    MAX_CHUNK_RAW_BYTES, MAX_DISK_BYTES, MAX_IMAGE_BYTES, MAX_PACK_BACKING, MAX_PACK_NAME_BYTES,
+    MAX_PACK_RUNS, MAX_PACK_SAMPLES, PACK_HEADER_BYTES, SUPERBLOCK_BYTES, VERSION, WINDOW_ENTRY_BYTES,
 };
 use crate::superblock::Superblock;
 use crate::unverified::{ExpectedBytes, Unverified};
 use crate::wire::{PACK_MAGIC, WindowWire};
+
+mod backing;
+
+pub use backing::BackingFile;
+use backing::{BACKING_BYTES, decode_name, decode_samples, encode_samples};
 
 const PART: Part = Part::Pack;
 const CHECKSUM_AT: usize = PACK_HEADER_BYTES - 32;
@@ -50,7 +55,10 @@ struct HeaderWire {
     reserved: [u8; 16],
     name: [u8; MAX_PACK_NAME_BYTES],
     samples: [SampleWire; MAX_PACK_SAMPLES],
-    behind: [u8; 608],
+    backing_count: U32,
+    backing_reserved: U32,
+    backing_digest: [u8; 32],
+    behind: [u8; 568],
     checksum: [u8; 32],
 }
 
@@ -73,7 +81,8 @@ struct RunWire {
 const _: () = assert!(size_of::<HeaderWire>() == PACK_HEADER_BYTES);
 const _: () = assert!(offset_of!(HeaderWire, name) == 128);
 const _: () = assert!(offset_of!(HeaderWire, samples) == 384);
-const _: () = assert!(offset_of!(HeaderWire, behind) == 3456);
+const _: () = assert!(offset_of!(HeaderWire, backing_count) == 3456);
+const _: () = assert!(offset_of!(HeaderWire, behind) == 3496);
 const _: () = assert!(size_of::<RunWire>() == RUN_BYTES);
 
 /// How the file holds the disk that a pack is for.
@@ -81,7 +90,7 @@ const _: () = assert!(size_of::<RunWire>() == RUN_BYTES);
 pub enum BaseKind {
     /// As it is.
     Raw,
-    /// As a qcow2 file without a backing file.
+    /// As a qcow2 file, with the files behind it that the pack names.
     Qcow2,
 }
 
@@ -133,6 +142,10 @@ pub struct PackHeader {
     pub run_count: u32,
     /// Digest of that table.
     pub runs_digest: Digest,
+    /// Files behind the one that holds the disk. Their table follows that of the runs.
+    pub backing_count: u32,
+    /// Digest of that table; zero without one.
+    pub backing_digest: Digest,
 }
 
 impl PackHeader {
@@ -159,17 +172,23 @@ impl PackHeader {
         }
         // R1
         check::zero(PART, offset_of!(HeaderWire, reserved), &wire.reserved)?;
+        check::zero(PART, offset_of!(HeaderWire, backing_reserved), wire.backing_reserved.as_bytes())?;
         check::zero(PART, offset_of!(HeaderWire, behind), &wire.behind)?;
         // R50
-        check::within(PART, "kind of the disk", wire.disk_kind.get().into(), (1, 2))?;
+        let kind = BaseKind::of_number(wire.disk_kind.get())?;
         check::within(PART, "trust", wire.trust.get().into(), (1, 2))?;
         let header = Self {
-            kind: if wire.disk_kind.get() == 1 { BaseKind::Raw } else { BaseKind::Qcow2 },
+            kind,
             trust: if wire.trust.get() == 1 { PackTrust::Whole } else { PackTrust::Sampled },
-            name: decode_name(wire)?,
+            name: decode_name(&wire.name, wire.name_bytes.get(), offset_of!(HeaderWire, name))?,
             file_bytes: wire.file_bytes.get(),
             modified_ns: wire.modified_ns.get(),
-            samples: decode_samples(wire)?,
+            samples: decode_samples(
+                &wire.samples,
+                wire.sample_count.get(),
+                offset_of!(HeaderWire, samples),
+                wire.file_bytes.get(),
+            )?,
             disk_bytes: wire.disk_bytes.get(),
             window_bytes: wire.window_bytes.get(),
             head_bytes: wire.head_bytes.get(),
@@ -177,6 +196,8 @@ impl PackHeader {
             tail_bytes: wire.tail_bytes.get(),
             run_count: wire.run_count.get(),
             runs_digest: Digest(wire.runs_digest),
+            backing_count: wire.backing_count.get(),
+            backing_digest: Digest(wire.backing_digest),
         };
         header.check()?;
         Ok(header)
@@ -203,6 +224,12 @@ impl PackHeader {
         within("runs", self.run_count.into(), (0, self.windows().min(MAX_PACK_RUNS.into())))?;
         within("image bytes", self.image_bytes(), (superblock, MAX_IMAGE_BYTES))?;
         within("samples", self.samples.len() as u64, (0, MAX_PACK_SAMPLES as u64))?;
+        // R56
+        let most = if self.kind == BaseKind::Qcow2 { MAX_PACK_BACKING } else { 0 };
+        within("backing files", self.backing_count.into(), (0, most.into()))?;
+        if self.backing_count == 0 {
+            check::zero(PART, offset_of!(HeaderWire, backing_digest), &self.backing_digest.0)?;
+        }
         within("name bytes", self.name.len() as u64, (0, MAX_PACK_NAME_BYTES as u64))
     }
 
@@ -241,7 +268,7 @@ impl PackHeader {
         wire.magic = PACK_MAGIC;
         wire.version = VERSION.into();
         wire.header_bytes = to_u32(HEADER_BYTES).into();
-        wire.disk_kind = if self.kind == BaseKind::Raw { 1 } else { 2 }.into();
+        wire.disk_kind = self.kind.number().into();
         wire.trust = if self.trust == PackTrust::Whole { 1 } else { 2 }.into();
         wire.name_bytes = u16::try_from(self.name.len()).expect("a short name").into();
         wire.sample_count = u16::try_from(self.samples.len()).expect("few samples").into();
@@ -254,12 +281,10 @@ impl PackHeader {
         wire.window_bytes = self.window_bytes.into();
         wire.run_count = self.run_count.into();
         wire.runs_digest = self.runs_digest.0;
+        wire.backing_count = self.backing_count.into();
+        wire.backing_digest = self.backing_digest.0;
         wire.name[..self.name.len()].copy_from_slice(self.name.as_bytes());
-        for (place, sample) in wire.samples.iter_mut().zip(&self.samples) {
-            place.offset = sample.range.offset.into();
-            place.bytes = to_u32(sample.range.len).into();
-            place.digest = sample.digest.0;
-        }
+        encode_samples(&mut wire.samples, &self.samples);
         wire.checksum = plain(&wire.as_bytes()[..CHECKSUM_AT]).0;
         let mut bytes = [0; PACK_HEADER_BYTES];
         bytes.copy_from_slice(wire.as_bytes());
@@ -314,6 +339,9 @@ impl PackHeader {
             known.extend_from_slice(&sample.range.offset.to_le_bytes());
             known.extend_from_slice(&sample.digest.0);
         }
+        if self.backing_count > 0 {
+            known.extend_from_slice(&self.backing_digest.0);
+        }
         derived(UNREAD_DISK_CONTEXT, &known)
     }
 
@@ -327,46 +355,31 @@ impl PackHeader {
     /// Bytes of the pack.
     #[must_use]
     pub fn pack_bytes(&self) -> u64 {
-        let runs = u64::from(self.run_count) * RUN_BYTES as u64;
-        [self.head_bytes, self.tail_bytes, runs].into_iter().fold(HEADER_BYTES, u64::saturating_add)
+        let tables = self.runs_bytes() + self.backing_bytes();
+        [self.head_bytes, self.tail_bytes, tables].into_iter().fold(HEADER_BYTES, u64::saturating_add)
+    }
+
+    fn runs_bytes(&self) -> u64 {
+        u64::from(self.run_count) * RUN_BYTES as u64
+    }
+
+    fn backing_bytes(&self) -> u64 {
+        u64::from(self.backing_count) * BACKING_BYTES as u64
     }
 
     /// Where the table of runs lies in the pack.
     #[must_use]
     pub fn runs_range(&self) -> ByteRange {
-        let bytes = u64::from(self.run_count) * RUN_BYTES as u64;
+        let bytes = self.runs_bytes();
+        ByteRange::new(self.backing_range().offset - bytes, bytes)
+    }
+
+    /// Where the table of backing files lies in the pack.
+    #[must_use]
+    pub fn backing_range(&self) -> ByteRange {
+        let bytes = self.backing_bytes();
         ByteRange::new(self.pack_bytes() - bytes, bytes)
     }
-}
-
-fn decode_name(wire: &HeaderWire) -> Result<String, FormatError> {
-    let len = usize::from(wire.name_bytes.get());
-    check::within(PART, "name bytes", len as u64, (0, MAX_PACK_NAME_BYTES as u64))?;
-    let (name, rest) = wire.name.split_at(len);
-    check::zero(PART, offset_of!(HeaderWire, name) + len, rest)?;
-    // R52: it names a file beside the pack, and nothing else.
-    let is_file_name = !name.contains(&b'/') && !name.contains(&0) && name != b"." && name != b"..";
-    match std::str::from_utf8(name) {
-        Ok(name) if is_file_name => Ok(name.to_owned()),
-        _ => Err(FormatError::PackName { name: name.escape_ascii().to_string() }),
-    }
-}
-
-fn decode_samples(wire: &HeaderWire) -> Result<Vec<Sample>, FormatError> {
-    let count = usize::from(wire.sample_count.get());
-    check::within(PART, "samples", count as u64, (0, MAX_PACK_SAMPLES as u64))?;
-    let (samples, rest) = wire.samples.split_at(count);
-    let at = offset_of!(HeaderWire, samples) + count * size_of::<SampleWire>();
-    check::zero(PART, at, rest.as_bytes())?;
-    let decode = |sample: &SampleWire| {
-        let range = ByteRange::new(sample.offset.get(), sample.bytes.get().into());
-        check::equal(PART, "reserved bytes of a sample", 0, sample.reserved.get().into())?;
-        // R53
-        check::within(PART, "sample bytes", range.len, (1, MAX_CHUNK_RAW_BYTES.into()))?;
-        check::inside(PART, "sample", range, ByteRange::new(0, wire.file_bytes.get()))?;
-        Ok(Sample { range, digest: Digest(sample.digest) })
-    };
-    samples.iter().map(decode).collect()
 }
 
 /// Which windows of the disk are cold chunks, in their order: the others are zeros.

@@ -7,12 +7,32 @@ use std::io;
 use std::ops::ControlFlow;
 use std::sync::{Arc, OnceLock};
 
-use hs_format::{FileKind, FormatError, PackHeader, PackRuns, PackTrust, Unverified};
-use hs_store::{Sink, Store, StoreError};
+use hs_format::{BackingFile, FileKind, FormatError, PackHeader, PackRuns, PackTrust, Unverified};
+use hs_store::{Sink, Snapshot, Store, StoreError};
 use hs_units::{ByteRange, to_usize};
 
-/// Gives the disk, in whole blocks or a little shorter; may wait until it is open.
-pub type OpenDisk = Box<dyn Fn() -> Result<Arc<dyn Store>, StoreError> + Send + Sync>;
+/// The disk of a pack, which is opened when it is first needed.
+pub trait OpenDisk: Send + Sync {
+    /// Gives the disk, in whole blocks or a little shorter; may wait until it is open.
+    ///
+    /// # Errors
+    /// When it cannot be opened, or is not the one that was packed.
+    fn open(&self) -> Result<Arc<dyn Store>, StoreError>;
+
+    /// Requests to its files so far.
+    fn counted(&self) -> Snapshot;
+}
+
+/// A disk that is open, and whose requests are not counted.
+impl OpenDisk for Arc<dyn Store> {
+    fn open(&self) -> Result<Arc<dyn Store>, StoreError> {
+        Ok(Arc::clone(self))
+    }
+
+    fn counted(&self) -> Snapshot {
+        Snapshot::default()
+    }
+}
 
 /// Bytes of zeros that are handed out at once.
 const ZEROS: &[u8] = &[0; 64 << 10];
@@ -23,7 +43,7 @@ const HEADER_BYTES: u64 = hs_format::limits::PACK_HEADER_BYTES as u64;
 pub struct PackStore {
     pack: Arc<dyn Store>,
     header: PackHeader,
-    disk: OpenDisk,
+    disk: Box<dyn OpenDisk>,
     disk_name: String,
     opened: OnceLock<Arc<dyn Store>>,
     runs: OnceLock<PackRuns>,
@@ -77,7 +97,7 @@ impl PackStore {
 
     /// The pack in `pack`, which begins with `header`. `disk_name` is for messages.
     #[must_use]
-    pub fn new(pack: Arc<dyn Store>, header: PackHeader, disk_name: String, disk: OpenDisk) -> Self {
+    pub fn new(pack: Arc<dyn Store>, header: PackHeader, disk_name: String, disk: Box<dyn OpenDisk>) -> Self {
         Self { pack, header, disk, disk_name, opened: OnceLock::new(), runs: OnceLock::new() }
     }
 
@@ -115,6 +135,35 @@ impl PackStore {
         Ok(self.runs.get_or_init(|| runs))
     }
 
+    /// The files behind the one that holds the disk, in their order.
+    ///
+    /// # Errors
+    /// When their table cannot be read or is damaged.
+    pub fn backing(&self) -> Result<Vec<BackingFile>, StoreError> {
+        Self::backing_in(&*self.pack, &self.header)
+    }
+
+    /// The same of the pack in `pack`, which begins with `header`.
+    ///
+    /// # Errors
+    /// When their table cannot be read or is damaged.
+    pub fn backing_in(pack: &dyn Store, header: &PackHeader) -> Result<Vec<BackingFile>, StoreError> {
+        if header.backing_count == 0 {
+            return Ok(Vec::new());
+        }
+        let at = header.backing_range();
+        let mut bytes = vec![0; to_usize(at.len)];
+        pack.read_at(at.offset, &mut bytes)?;
+        let failed = |fault: FormatError| StoreError::read(pack.name(), at, io::Error::other(fault));
+        BackingFile::decode_all(header, Unverified::new(&bytes)).map_err(failed)
+    }
+
+    /// Requests to the files of the disk so far.
+    #[must_use]
+    pub fn disk_counted(&self) -> Snapshot {
+        self.disk.counted()
+    }
+
     /// The parts of a range of the image, in their order: where each lies, and where there.
     fn parts(&self, range: ByteRange) -> Result<Vec<(ImagePart, ByteRange)>, StoreError> {
         let header = &self.header;
@@ -148,7 +197,7 @@ impl PackStore {
         if let Some(disk) = self.opened.get() {
             return Ok(disk);
         }
-        let disk = (self.disk)()?;
+        let disk = self.disk.open()?;
         Ok(self.opened.get_or_init(|| disk))
     }
 
@@ -278,6 +327,8 @@ mod tests {
             tail_bytes: tail.len() as u64,
             run_count: runs.len() as u32,
             runs_digest,
+            backing_count: 0,
+            backing_digest: hs_units::Digest::default(),
         };
         let mut image = head.clone();
         let mut padded = disk.clone();
@@ -291,7 +342,7 @@ mod tests {
         let disk: Arc<dyn Store> = Arc::new(MemoryStore::new(disk));
         let pack: Arc<dyn Store> = Arc::new(MemoryStore::new(pack));
         let header = PackStore::header_in(&*pack).expect("a header").expect("a pack");
-        (PackStore::new(pack, header, "disk".to_owned(), Box::new(move || Ok(Arc::clone(&disk)))), image)
+        (PackStore::new(pack, header, "disk".to_owned(), Box::new(disk)), image)
     }
 
     #[test]

@@ -35,6 +35,8 @@ pub struct Status {
     pub command: Option<String>,
     /// How far a file is that fills itself; `dir` is that file.
     pub fill: Option<FillStatus>,
+    /// The disk of a pack, which lies in another file; none of other images.
+    pub pack: Option<PackStatus>,
     /// How far the cache on disk is filled; none when that was not asked for.
     pub cache_fill: Option<CacheFillStatus>,
     /// Where its file system is mounted.
@@ -214,6 +216,40 @@ impl CacheFillStatus {
     }
 }
 
+/// The disk of a pack.
+#[derive(Clone, Debug, Default, Serialize, Deserialize)]
+#[serde(default)]
+pub struct PackStatus {
+    /// Requests to its files.
+    pub disk_requests: u64,
+    /// Bytes that these brought.
+    pub disk_bytes: u64,
+    /// How far the comparison with what is packed is: waiting, comparing, compared or failed; none where
+    /// nothing is packed.
+    pub comparison: Option<String>,
+    /// Blocks that are compared in all; zero before they are counted.
+    pub packed_blocks: u64,
+    /// Blocks that were compared.
+    pub compared_blocks: u64,
+    /// Of these, blocks that are others on the disk.
+    pub differing_blocks: u64,
+}
+
+impl PackStatus {
+    fn of(disk: &ServedDisk) -> Option<Self> {
+        let counted = disk.image().pack()?.disk_counted();
+        let compared = disk.pack_comparison();
+        Some(Self {
+            disk_requests: counted.requests,
+            disk_bytes: counted.bytes,
+            comparison: compared.map(|compared| compared.stage.as_str().to_owned()),
+            packed_blocks: compared.map_or(0, |compared| compared.packed_blocks),
+            compared_blocks: compared.map_or(0, |compared| compared.compared_blocks),
+            differing_blocks: compared.map_or(0, |compared| compared.differing_blocks),
+        })
+    }
+}
+
 /// What does not change while the server lasts, and where the rest is asked for.
 pub struct Subject<'a> {
     /// What does not change.
@@ -254,6 +290,7 @@ impl Subject<'_> {
                 end_reason: driver.ended().map(|reason| reason.as_str().to_owned()),
             },
             cache: CacheStatus::of(reader),
+            pack: PackStatus::of(reader),
             cache_fill: self.filling.map(CacheFillStatus::of),
             queue: QueueStatus::of(reader),
             demand_requests: stats.demand_requests,

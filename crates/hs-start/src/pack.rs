@@ -1,18 +1,20 @@
 //! Packs: a hot region whose disk lies in another file, raw or qcow2, here or on a server.
 
+use std::fs::File;
 use std::os::unix::fs::MetadataExt;
 use std::path::Path;
-use std::sync::Arc;
+use std::sync::{Arc, OnceLock};
 
 use anyhow::{Context, bail};
 use hs_build::source::StoredDisk;
 use hs_device::Medium;
 use hs_format::limits::PACK_HEADER_BYTES;
-use hs_format::{BaseKind, PackHeader, PackTrust, chunk_digest};
+use hs_format::{BackingFile, BaseKind, PackHeader, PackTrust, Sample, chunk_digest};
 use hs_image::{Decompressor, Image, ImageError, OpenDisk, OpenOptions, PackStore};
-use hs_store::{FileStore, Store, StoreError};
+use hs_store::{Counters, FileStore, Snapshot, Store, StoreError};
 use hs_units::{ByteRange, Digest, to_usize};
 use parking_lot::Mutex;
+use rustix::fs::{Mode, OFlags, ResolveFlags};
 
 use crate::image::ImageSource;
 use crate::location::{ImageLocation, ImagePlace};
@@ -23,34 +25,58 @@ use crate::remote::{self, Opened, Purpose};
 /// Windows of the disk that are compared when it is opened.
 const COMPARED_WINDOWS: u64 = 3;
 
-/// A raw disk or a qcow2 file, as it is.
-pub struct DiskFile {
-    /// The disk in it.
+/// A raw disk or a qcow2 file with the files behind it, as they are.
+pub struct DiskFiles {
+    /// The disk in them.
     pub disk: StoredDisk,
-    /// The file.
-    pub file: Arc<dyn Store>,
+    /// The file that was named, and those behind it in their order.
+    pub files: Vec<DiskFile>,
+}
+
+/// A file of a disk.
+pub struct DiskFile {
+    /// Its name without a folder; empty where that is not known.
+    pub name: String,
+    /// Its bytes.
+    pub store: Arc<dyn Store>,
     /// When it was modified, in nanoseconds since 1970, or a mark of what a server says of that; 0 if it is
     /// not known.
     pub modified_ns: u64,
+    counters: Arc<Counters>,
 }
 
 /// Opens a raw disk or a qcow2 file, wherever it lies.
 ///
 /// # Errors
 /// When it is none, or cannot be opened.
-pub fn open_disk(disk: &ImageSource) -> anyhow::Result<DiskFile> {
+pub fn open_disk(disk: &ImageSource) -> anyhow::Result<DiskFiles> {
     open_on(disk, &Medium::None, PackTrust::Sampled)
 }
 
 /// The same on a medium. Where all windows have digests, these alone say whether a file on a server is the
 /// right one.
-fn open_on(disk: &ImageSource, medium: &Medium, trust: PackTrust) -> anyhow::Result<DiskFile> {
-    let (file, modified_ns): (Arc<dyn Store>, u64) = match &disk.image.place {
+fn open_on(disk: &ImageSource, medium: &Medium, trust: PackTrust) -> anyhow::Result<DiskFiles> {
+    let mut files = vec![open_file(disk, medium, trust)?];
+    let top = Arc::clone(&files[0].store);
+    let stored = StoredDisk::open(top, &mut |name| {
+        let failed = |error: anyhow::Error| std::io::Error::other(format!("{error:#}"));
+        let beside = beside(disk, name).map_err(failed)?;
+        let file = open_file(&beside, medium, trust).map_err(failed)?;
+        let store = Arc::clone(&file.store);
+        files.push(file);
+        Ok(store)
+    })?;
+    Ok(DiskFiles { disk: stored, files })
+}
+
+fn open_file(disk: &ImageSource, medium: &Medium, trust: PackTrust) -> anyhow::Result<DiskFile> {
+    let name = disk.image.file_name().and_then(|name| name.into_string().ok()).unwrap_or_default();
+    let (on_medium, modified_ns) = match &disk.image.place {
         ImagePlace::File(path) => {
             let metadata = std::fs::metadata(path).with_context(|| format!("open {}", path.display()))?;
             let modified = i128::from(metadata.mtime()) * 1_000_000_000 + i128::from(metadata.mtime_nsec());
             let modified = if metadata.is_file() { u64::try_from(modified).unwrap_or(0) } else { 0 };
-            (medium::open_file(path, medium, &Damage::default())?.store, modified)
+            (medium::open_file(path, medium, &Damage::default())?, modified)
         }
         ImagePlace::Remote(address) => {
             let purpose = Purpose::Disk { digests_decide: trust == PackTrust::Whole };
@@ -59,11 +85,40 @@ fn open_on(disk: &ImageSource, medium: &Medium, trust: PackTrust) -> anyhow::Res
                 let [a, b, c, d, e, f, g, h, ..] = chunk_digest(text.as_bytes()).0;
                 u64::from_le_bytes([a, b, c, d, e, f, g, h])
             };
-            (opened.on_medium.store, opened.version.last_modified.as_ref().map_or(0, mark))
+            (opened.on_medium, opened.version.last_modified.as_ref().map_or(0, mark))
         }
     };
-    let disk = StoredDisk::open(Arc::clone(&file))?;
-    Ok(DiskFile { disk, file, modified_ns })
+    let OnMedium { store, counters, .. } = on_medium;
+    Ok(DiskFile { name, store, modified_ns, counters })
+}
+
+/// The file of this name in the folder of a disk, whose owner may be a stranger: on this machine no link
+/// leads out of the folder, and no device is opened.
+fn beside(disk: &ImageSource, name: &str) -> anyhow::Result<ImageSource> {
+    match &disk.image.place {
+        ImagePlace::File(path) => {
+            let folder = path.parent().filter(|folder| !folder.as_os_str().is_empty());
+            let folder = File::open(folder.unwrap_or(Path::new(".")))?;
+            let flags = OFlags::PATH | OFlags::CLOEXEC;
+            let how = ResolveFlags::BENEATH | ResolveFlags::NO_MAGICLINKS;
+            let found: File = rustix::fs::openat2(folder, name, flags, Mode::empty(), how)?.into();
+            if !found.metadata()?.is_file() {
+                bail!("it is no regular file");
+            }
+            Ok(disk.elsewhere(path.with_file_name(name).as_path().into()))
+        }
+        ImagePlace::Remote(address) => {
+            let address = address.with_path(|path| in_folder_of(path, name));
+            let place = ImagePlace::Remote(address.context("it has no address beside the disk")?);
+            Ok(disk.elsewhere(ImageLocation { place, trust: None }))
+        }
+    }
+}
+
+/// The path of the file `name` beside the one at `path` of a server.
+fn in_folder_of(path: &str, name: &str) -> String {
+    let folder = path.rsplit_once('/').map_or("", |(folder, _)| folder);
+    format!("{folder}/{name}")
 }
 
 /// The header of the pack in a file; none where it is something else, or cannot be read: who opens it says
@@ -84,11 +139,7 @@ pub(crate) fn disk_beside(pack: &ImageSource) -> Option<ImageSource> {
 fn disk_of(pack: &ImageSource, header: &PackHeader) -> anyhow::Result<ImageSource> {
     let beside = || match &pack.image.place {
         ImagePlace::Remote(address) if !header.name.is_empty() => {
-            let in_folder = |path: &str| {
-                let folder = path.rsplit_once('/').map_or("", |(folder, _)| folder);
-                format!("{folder}/{}", header.name)
-            };
-            let place = ImagePlace::Remote(address.with_path(in_folder)?);
+            let place = ImagePlace::Remote(address.with_path(|path| in_folder_of(path, &header.name))?);
             Some(pack.elsewhere(ImageLocation { place, trust: None }))
         }
         _ => None,
@@ -150,34 +201,35 @@ fn with_disk(
         );
     }
     let name = disk.display().to_string();
+    // Only a disk that was not read is known by its files.
+    let backing = match header.trust {
+        PackTrust::Sampled => PackStore::backing_in(plain.as_ref().unwrap_or(&on_medium.store), &header)?,
+        PackTrust::Whole => Vec::new(),
+    };
     let opening = Arc::new(Opening {
         pack: pack.display().to_string(),
         plain,
         header: header.clone(),
+        backing,
         disk,
         medium: *medium,
+        counters: OnceLock::new(),
         opened: Mutex::default(),
     });
     // What is wrong with a file of this machine is said at once. A server takes its time: a start whose
     // blocks are all packed does not wait for it. A disk that was not read must be looked at before all.
     if header.trust == PackTrust::Sampled || opening.disk.file().is_some() {
-        opening.open()?;
+        opening.open_checked()?;
     } else {
         let opening = Arc::clone(&opening);
         std::thread::Builder::new().name("hs-pack-disk".to_owned()).spawn(move || {
-            if let Err(error) = opening.open() {
+            if let Err(error) = opening.open_checked() {
                 log::error!("{error:#}");
             }
         })?;
     }
-    let open: OpenDisk = Box::new(move || {
-        opening.open().map_err(|error| {
-            let source = std::io::Error::other(format!("{error:#}"));
-            StoreError::Open { path: opening.disk.display().to_string(), source }
-        })
-    });
     let is_sampled = header.trust == PackTrust::Sampled;
-    let store = Arc::new(PackStore::new(on_medium.store, header, name, open));
+    let store = Arc::new(PackStore::new(on_medium.store, header, name, Box::new(Shared(opening))));
     let image = OpenOptions {
         pack: Some(Arc::clone(&store)),
         // Windows without digests have no names in a cache.
@@ -192,13 +244,33 @@ struct Opening {
     pack: String,
     plain: Option<Arc<dyn Store>>,
     header: PackHeader,
+    backing: Vec<BackingFile>,
     disk: ImageSource,
     medium: Medium,
+    /// Of the files of the disk, when they are open.
+    counters: OnceLock<Vec<Arc<Counters>>>,
     opened: Mutex<Option<Arc<dyn Store>>>,
 }
 
+/// The disk for a store, which other threads open as well.
+struct Shared(Arc<Opening>);
+
+impl OpenDisk for Shared {
+    fn open(&self) -> Result<Arc<dyn Store>, StoreError> {
+        self.0.open_checked().map_err(|error| {
+            let source = std::io::Error::other(format!("{error:#}"));
+            StoreError::Open { path: self.0.disk.display().to_string(), source }
+        })
+    }
+
+    fn counted(&self) -> Snapshot {
+        let all = self.0.counters.get().into_iter().flatten().map(|counters| counters.snapshot());
+        all.fold(Snapshot::default(), |sum, each| sum.and(&each))
+    }
+}
+
 impl Opening {
-    fn open(&self) -> anyhow::Result<Arc<dyn Store>> {
+    fn open_checked(&self) -> anyhow::Result<Arc<dyn Store>> {
         let mut opened = self.opened.lock();
         if let Some(disk) = &*opened {
             return Ok(Arc::clone(disk));
@@ -207,18 +279,19 @@ impl Opening {
         let open = |medium| {
             open_on(disk, medium, trust).with_context(|| format!("{}: its disk cannot be opened", self.pack))
         };
-        let file = open(&self.medium)?;
-        self.check_size(&file)?;
+        let found = open(&self.medium)?;
+        let _ = self.counters.set(found.files.iter().map(|file| Arc::clone(&file.counters)).collect());
+        self.check_size(&found.disk)?;
         // The time of an emulated medium is not spent on it.
         let plain = match self.medium {
-            Medium::None => Arc::clone(file.disk.disk()),
+            Medium::None => Arc::clone(found.disk.disk()),
             _ => Arc::clone(open(&Medium::None)?.disk.disk()),
         };
         match trust {
             PackTrust::Whole => self.check_windows(&plain)?,
-            PackTrust::Sampled => self.check_samples(&file)?,
+            PackTrust::Sampled => self.check_files(&found)?,
         }
-        Ok(Arc::clone(opened.insert(Arc::clone(file.disk.disk()))))
+        Ok(Arc::clone(opened.insert(Arc::clone(found.disk.disk()))))
     }
 
     fn differs(&self, what: &str) -> anyhow::Error {
@@ -229,8 +302,8 @@ impl Opening {
         )
     }
 
-    fn check_size(&self, file: &DiskFile) -> anyhow::Result<()> {
-        let (expected, found) = (self.header.disk_bytes, file.disk.exact_bytes());
+    fn check_size(&self, disk: &StoredDisk) -> anyhow::Result<()> {
+        let (expected, found) = (self.header.disk_bytes, disk.exact_bytes());
         if found.next_multiple_of(hs_units::BLOCK_BYTES) == expected {
             return Ok(());
         }
@@ -242,12 +315,7 @@ impl Opening {
     fn check_windows(&self, disk: &Arc<dyn Store>) -> anyhow::Result<()> {
         let Some(plain) = &self.plain else { return Ok(()) };
         let (name, disk) = (self.disk.display().to_string(), Arc::clone(disk));
-        let pack = PackStore::new(
-            Arc::clone(plain),
-            self.header.clone(),
-            name,
-            Box::new(move || Ok(Arc::clone(&disk))),
-        );
+        let pack = PackStore::new(Arc::clone(plain), self.header.clone(), name, Box::new(disk));
         let pack = Arc::new(pack);
         let options = OpenOptions { pack: Some(Arc::clone(&pack)), ..OpenOptions::default() };
         let image = Image::open_as(Arc::clone(&pack) as Arc<dyn Store>, &options)?;
@@ -269,25 +337,58 @@ impl Opening {
         Ok(())
     }
 
-    fn check_samples(&self, found: &DiskFile) -> anyhow::Result<()> {
+    /// That each file is the one that was packed, by its kind, length, time and samples.
+    fn check_files(&self, found: &DiskFiles) -> anyhow::Result<()> {
         let PackHeader { kind, file_bytes, modified_ns, samples, .. } = &self.header;
-        if found.disk.kind() != *kind || found.file.len() != *file_bytes {
-            let of = |kind| if kind == BaseKind::Raw { "a raw disk" } else { "a qcow2 file" };
-            let (expected, kind) = (of(*kind), of(found.disk.kind()));
-            let bytes = found.file.len();
-            return Err(self.differs(&format!("{kind} of {bytes} bytes, not {expected} of {file_bytes}")));
+        let (kinds, files) = (found.disk.kinds(), &found.files);
+        if files.len() != self.backing.len() + 1 {
+            let (behind, packed) = (files.len() - 1, self.backing.len());
+            return Err(self.differs(&format!("{behind} files lie behind it, where {packed} did")));
         }
-        if found.modified_ns != *modified_ns {
-            return Err(self.differs("it was modified since, or copied without its time"));
-        }
-        for sample in samples {
-            let mut bytes = vec![0; to_usize(sample.range.len)];
-            found.file.read_at(sample.range.offset, &mut bytes)?;
-            let digest: Digest = chunk_digest(&bytes);
-            if digest != sample.digest {
-                return Err(self.differs(&format!("bytes {} of the file are others", sample.range)));
+        let first = Known { kind: *kind, bytes: *file_bytes, modified_ns: *modified_ns, samples };
+        let others = self.backing.iter().map(|file| Known {
+            kind: file.kind,
+            bytes: file.file_bytes,
+            modified_ns: file.modified_ns,
+            samples: &file.samples,
+        });
+        for (known, (kind, file)) in std::iter::once(first).chain(others).zip(kinds.iter().zip(files)) {
+            if let Some(what) = known.difference(*kind, file)? {
+                return Err(self.differs(&format!("{}: {what}", file.store.name())));
             }
         }
         Ok(())
+    }
+}
+
+/// What a pack knows of a file that was not read.
+struct Known<'a> {
+    kind: BaseKind,
+    bytes: u64,
+    modified_ns: u64,
+    samples: &'a [Sample],
+}
+
+impl Known<'_> {
+    /// Why `file` is another one; nothing where it is not.
+    fn difference(&self, kind: BaseKind, file: &DiskFile) -> anyhow::Result<Option<String>> {
+        let found = file.store.len();
+        if kind != self.kind || found != self.bytes {
+            let of = |kind| if kind == BaseKind::Raw { "a raw disk" } else { "a qcow2 file" };
+            let (kind, expected) = (of(kind), of(self.kind));
+            return Ok(Some(format!("{kind} of {found} bytes, not {expected} of {}", self.bytes)));
+        }
+        if file.modified_ns != self.modified_ns {
+            return Ok(Some("it was modified since, or copied without its time".to_owned()));
+        }
+        for sample in self.samples {
+            let mut bytes = vec![0; to_usize(sample.range.len)];
+            file.store.read_at(sample.range.offset, &mut bytes)?;
+            let digest: Digest = chunk_digest(&bytes);
+            if digest != sample.digest {
+                return Ok(Some(format!("bytes {} of the file are others", sample.range)));
+            }
+        }
+        Ok(None)
     }
 }

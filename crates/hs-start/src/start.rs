@@ -409,8 +409,10 @@ fn tell(spec: &Start, what: &str, after: Duration, summary: &Summary) {
             Some(0) => "; nothing was learned before".to_owned(),
             Some(windows) => format!("; {windows} windows were learned before"),
         };
+        let disk = summary.packed_disk_requests.map(|requests| format!(", {requests} for the pack's disk"));
+        let disk = disk.unwrap_or_default();
         hs_output::note!(
-            "headstart: {what} after {:.2} s; {} read in {} {requests}{learned}",
+            "headstart: {what} after {:.2} s; {} read in {} {requests}{disk}{learned}",
             after.as_secs_f64(),
             ByteSize(summary.store_bytes),
             summary.store_requests,
@@ -579,6 +581,11 @@ pub fn fill_image(summary: &mut Summary, disk: &ServedDisk) {
     summary.demand_wait_s = Some(seconds(stats.program_wait));
     summary.prefetch_bytes = Some(stats.prefetch_bytes);
     summary.failed_requests = Some(stats.failed_requests);
+    if let Some(pack) = image.pack() {
+        let counted = pack.disk_counted();
+        (summary.packed_disk_requests, summary.packed_disk_bytes) =
+            (Some(counted.requests), Some(counted.bytes));
+    }
     let streamed = disk.streamed();
     summary.prefetch_stream_bytes = Some(streamed.bytes);
     summary.prefetch_stream_s = Some(seconds(streamed.time));

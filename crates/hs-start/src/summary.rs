@@ -137,6 +137,13 @@ pub struct Summary {
     pub seeks: u64,
     /// Time during which it had a request in service.
     pub medium_busy_s: f64,
+    /// Requests to the files of a pack's disk until ready, those of opening it among them. The medium has not
+    /// counted them.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub packed_disk_requests: Option<u64>,
+    /// Bytes that these brought.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub packed_disk_bytes: Option<u64>,
     /// Requests that were made because one before them failed.
     pub store_retries: u64,
     /// Requests that failed for good.

@@ -34,6 +34,17 @@ pub struct Snapshot {
 }
 
 impl Snapshot {
+    /// Both together, of two media; they may have been busy at the same time.
+    #[must_use]
+    pub fn and(&self, other: &Self) -> Self {
+        Self {
+            requests: self.requests + other.requests,
+            bytes: self.bytes + other.bytes,
+            seeks: self.seeks + other.seeks,
+            busy: self.busy + other.busy,
+        }
+    }
+
     /// What was asked between `earlier`, a snapshot of the same counters, and this one.
     #[must_use]
     pub const fn since(&self, earlier: &Self) -> Self {

@@ -11,7 +11,8 @@ use super::optimize::ProfileUse;
 /// Flags of `headstart pack`.
 #[derive(Debug, Args)]
 pub(crate) struct Pack {
-    /// A raw disk, a qcow2 file without a backing file, or a block device: a file or an address.
+    /// A raw disk, a qcow2 file, or a block device: a file or an address. Files behind a qcow2 file lie in
+    /// its folder.
     #[arg(value_parser = location_parser(), value_name = "DISK")]
     pub disk: ImageLocation,
     /// A recorded start. Several recordings of one start are merged. Without one the pack has no hot region:

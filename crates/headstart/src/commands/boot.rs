@@ -94,10 +94,12 @@ pub(crate) fn print(shown: &Shown, as_json: bool, quiet: bool) -> anyhow::Result
 fn told(summary: &Summary) -> String {
     let &Summary { store_requests, store_bytes, store_errors, .. } = summary;
     let waited = summary.demand_wait_s.map(|waited| format!(", {waited:.2} s of it waiting for the medium"));
+    let disk = summary.packed_disk_requests.map(|requests| format!(", the pack's disk {requests} more"));
+    let disk = disk.unwrap_or_default();
     let failed =
         if store_errors == 0 { String::new() } else { format!("; {store_errors} could not be served") };
     format!(
-        "ready after {:.2} s{}; the medium answered {store_requests} requests with {}{failed}",
+        "ready after {:.2} s{}; the medium answered {store_requests} requests with {}{disk}{failed}",
         summary.ready_s.unwrap_or_default(),
         waited.unwrap_or_default(),
         ByteSize(store_bytes)

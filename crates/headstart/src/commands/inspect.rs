@@ -106,9 +106,15 @@ fn image(image: &ImageSource, json: bool) -> anyhow::Result<()> {
         })
         .collect();
     let packed = image.pack().map(|pack| pack.header());
+    let backing = image.pack().map(|pack| pack.backing()).transpose()?.unwrap_or_default();
+    let backing: Vec<_> = backing
+        .iter()
+        .map(|file| json!({ "name": file.name, "bytes": file.file_bytes, "modified_ns": file.modified_ns }))
+        .collect();
     let fields = [
         ("kind", json!(if packed.is_some() { "pack" } else { "image" })),
         ("packed_disk", json!(packed.map(|header| &header.name))),
+        ("packed_backing", json!(backing)),
         ("packed_trust", json!(packed.map(|header| trust_word(header.trust)))),
         ("pack_bytes", json!(packed.map(hs_format::PackHeader::pack_bytes))),
         ("format_version", json!(hs_format::limits::VERSION)),

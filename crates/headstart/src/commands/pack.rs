@@ -5,10 +5,11 @@ use hs_build::source::{Source, SourceOptions, StoredDisk};
 use hs_build::{
     BuildOptions, HotPlacement, OptimizeOptions, OptimizeReport, PackFrom, PackedDisk, pack, pack_unnamed,
 };
-use hs_format::{BaseKind, PackTrust};
+use hs_format::{BackingFile, BaseKind, PackTrust};
 use hs_image::Progress;
 use hs_start::image::{ImageSource, RemoteOptions};
 use hs_start::open::{open_image, read_profile_heads, read_profiles};
+use hs_start::pack::{DiskFile, DiskFiles};
 use hs_start::progress;
 use hs_units::{BLOCK_BYTES, ByteSize};
 use serde::Serialize;
@@ -45,14 +46,7 @@ pub(crate) fn run(args: &Pack, quiet: bool) -> anyhow::Result<()> {
     let opened = hs_start::pack::open_disk(&disk)?;
     let exact_bytes = opened.disk.exact_bytes();
     check_fit(&args.profiles, &heads, exact_bytes, args.use_of.min_match)?;
-    let packed_disk = PackedDisk {
-        kind: opened.disk.kind(),
-        trust: if args.sampled { PackTrust::Sampled } else { PackTrust::Whole },
-        name: name_beside(&disk),
-        file_bytes: opened.file.len(),
-        modified_ns: opened.modified_ns,
-        samples: hs_build::samples(&*opened.file)?,
-    };
+    let packed_disk = describe(&opened, args.sampled)?;
     let source = if args.sampled { None } else { Some(source(&disk, opened.disk)?) };
     if let Some(source) = &source {
         warn_of_journal(source, &disk.word())?;
@@ -98,10 +92,32 @@ pub(crate) const fn trust_word(trust: PackTrust) -> &'static str {
     }
 }
 
-/// The name by which the disk is found beside the pack.
-fn name_beside(disk: &ImageSource) -> String {
-    let name = disk.image.file_name().and_then(|name| name.into_string().ok());
-    name.filter(|name| name.len() <= hs_format::limits::MAX_PACK_NAME_BYTES).unwrap_or_default()
+/// The disk and its files, as the pack describes them.
+fn describe(opened: &DiskFiles, sampled: bool) -> anyhow::Result<PackedDisk> {
+    let (disk, behind) = opened.files.split_first().context("a disk has a file")?;
+    // The names by which files are found beside the pack, or beside one another.
+    let name = |file: &DiskFile| match file.name.len() <= hs_format::limits::MAX_PACK_NAME_BYTES {
+        true => file.name.clone(),
+        false => String::new(),
+    };
+    let backing = behind.iter().zip(&opened.disk.kinds()[1..]).map(|(file, kind)| {
+        anyhow::Ok(BackingFile {
+            kind: *kind,
+            name: name(file),
+            file_bytes: file.store.len(),
+            modified_ns: file.modified_ns,
+            samples: hs_build::backing_samples(&*file.store)?,
+        })
+    });
+    Ok(PackedDisk {
+        kind: opened.disk.kind(),
+        trust: if sampled { PackTrust::Sampled } else { PackTrust::Whole },
+        name: name(disk),
+        file_bytes: disk.store.len(),
+        modified_ns: disk.modified_ns,
+        samples: hs_build::samples(&*disk.store)?,
+        backing: backing.collect::<Result<_, _>>()?,
+    })
 }
 
 /// A raw file of this machine says where its holes are.

@@ -7,7 +7,7 @@ use serde_json::json;
 use crate::cli;
 use hs_output::show;
 use hs_service::careful::resolve;
-use hs_service::status::{self, CacheStatus, Status};
+use hs_service::status::{self, CacheStatus, PackStatus, Status};
 
 /// Shows how every image does that this user's servers serve.
 pub(crate) fn run(args: &cli::Status) -> anyhow::Result<()> {
@@ -137,6 +137,27 @@ fn show_reads(status: &Status) {
         size(status.store_bytes),
         status.store_retries,
         status.store_errors
+    ));
+    if let Some(pack) = &status.pack {
+        show_pack(pack);
+    }
+}
+
+fn show_pack(pack: &PackStatus) {
+    let PackStatus { packed_blocks: all, compared_blocks: compared, differing_blocks: differing, .. } = pack;
+    let compared = match (pack.comparison.as_deref(), differing) {
+        (None, _) => String::new(),
+        (Some("waiting"), _) => "; what is packed is not compared with it yet".to_owned(),
+        (Some("failed"), _) => {
+            "; it could not be compared with what is packed: the messages say why".to_owned()
+        }
+        (Some(_), 0) => format!("; {compared} of {all} packed blocks compared, all are the same"),
+        (Some(_), _) => format!("; {compared} of {all} packed blocks compared, {differing} differ"),
+    };
+    show::line(format_args!(
+        "  disk      {} requests, {}{compared}",
+        pack.disk_requests,
+        size(pack.disk_bytes)
     ));
 }
 

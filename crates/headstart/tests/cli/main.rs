@@ -2,6 +2,7 @@
 
 mod accelerate;
 mod accelerate_boots;
+mod accelerate_switch;
 mod addresses;
 mod attacks;
 mod background_fill;

@@ -148,6 +148,98 @@ fn a_qcow2_file_is_served_as_it_is_and_what_is_written_lasts() {
     assert!(fs::read(scene.path("b.qcow2")).expect("read") == before, "the disk stays as it is");
 }
 
+/// A qcow2 file on another one, which is larger than the raw disk behind it, and the disk that they make.
+fn chain(scene: &Scene, mut disk: Vec<u8>) -> Vec<u8> {
+    let larger = (BLOCKS + 20) * BLOCK;
+    let create = |name: &str, kind: &str, below: &str| {
+        let (name, size) = (scene.arg(name), larger.to_string());
+        tool("qemu-img", &["create", "-q", "-f", "qcow2", "-F", kind, "-b", below, &name, &size]);
+        name
+    };
+    let middle = create("middle.qcow2", "raw", "disk.raw");
+    let top = create("top.qcow2", "qcow2", "middle.qcow2");
+    disk.resize(larger, 0);
+    for (file, lba, count, byte) in [(&middle, 100, 40, 0x11), (&middle, 350, 2, 0x22), (&top, 120, 5, 0x33)]
+    {
+        let write = format!("write -q -P {byte} {} {}", lba * BLOCK, count * BLOCK);
+        tool("qemu-io", &["-f", "qcow2", "-c", &write, file]);
+        disk[lba * BLOCK..][..count * BLOCK].fill(byte);
+    }
+    disk
+}
+
+#[test]
+fn a_qcow2_file_and_all_that_lies_behind_it_are_one_disk() {
+    if !has_tools(&["qemu-img", "qemu-io"]) {
+        return;
+    }
+    let (scene, below) = packed();
+    let disk = chain(&scene, below);
+    let exported = |pack: &str, more: &[&str]| {
+        let words = ["export", &scene.arg(pack), "-o", &scene.arg("out"), "--format", "raw"];
+        run([&words[..], more].concat()).ok();
+        fs::read(scene.path("out")).expect("read")
+    };
+    pack(&scene, "top.qcow2", "top.hspk", &[]);
+    assert!(exported("top.hspk", &[]) == disk);
+    let known = run(["inspect", "--json", &scene.arg("top.hspk")]).ok().json();
+    let names: Vec<_> = known["packed_backing"].as_array().expect("a list").iter().collect();
+    assert_eq!((&known["packed_disk"], names.len()), (&"top.qcow2".into(), 2));
+    assert_eq!((&names[0]["name"], &names[1]["name"]), (&"middle.qcow2".into(), &"disk.raw".into()));
+    assert_eq!(names[1]["bytes"], BLOCKS * BLOCK);
+
+    // With a hot region, whose writer reads the table of the files behind the disk.
+    write_profile(&scene, "top.hsp", "top.hspk", &disk, HOT);
+    pack(&scene, "top.qcow2", "hot.hspk", &["-p", &scene.arg("top.hsp")]);
+    assert!(exported("hot.hspk", &[]) == disk);
+    let of = |name: &str| run(["inspect", "--json", &scene.arg(name)]).ok().json();
+    assert_eq!(of("hot.hspk")["packed_backing"], known["packed_backing"]);
+
+    // The file farthest behind changes, where the others show it.
+    pack(&scene, "top.qcow2", "sampled.hspk", &["--sampled"]);
+    assert!(exported("sampled.hspk", &[]) == disk);
+    tool("cp", &["-p", &scene.arg("disk.raw"), &scene.arg("kept.raw")]);
+    change(&scene, "disk.raw", 250 * BLOCK);
+    run(["verify", &scene.arg("hot.hspk")]).fails(1, &["is not what", "top.qcow2", "had when it was packed"]);
+    run(["verify", &scene.arg("sampled.hspk")]).fails(1, &["disk.raw", "it was modified since"]);
+    // And where they do not: these are other files, and still the disk that was packed.
+    tool("cp", &["-p", &scene.arg("kept.raw"), &scene.arg("disk.raw")]);
+    change(&scene, "disk.raw", 350 * BLOCK);
+    run(["verify", &scene.arg("hot.hspk")]).ok();
+    run(["verify", &scene.arg("sampled.hspk")]).fails(1, &["disk.raw", "it was modified since"]);
+    tool("touch", &["-r", &scene.arg("kept.raw"), &scene.arg("disk.raw")]);
+    fs::write(scene.path("disk.raw"), &disk[..BLOCK]).expect("written");
+    run(["verify", &scene.arg("sampled.hspk")]).fails(1, &["disk.raw", "bytes, not a raw disk of"]);
+
+    // One file has the content of all: a disk that was read is known by that.
+    fs::rename(scene.path("kept.raw"), scene.path("disk.raw")).expect("renamed");
+    let (top, one) = (scene.arg("top.qcow2"), scene.arg("one.qcow2"));
+    tool("qemu-img", &["convert", "-O", "qcow2", &top, &one]);
+    assert!(exported("hot.hspk", &["--base", &one]) == disk);
+    run(["verify", &scene.arg("sampled.hspk"), "--base", &one]).fails(1, &["files lie behind it"]);
+}
+
+#[test]
+fn files_behind_a_qcow2_file_on_a_server_lie_beside_it_there() {
+    if !machine_has(&[NGINX]) || !has_tools(&["qemu-img", "qemu-io"]) {
+        return;
+    }
+    let (scene, below) = packed();
+    let disk = chain(&scene, below);
+    scene.folder("www");
+    for name in ["top.qcow2", "middle.qcow2", "disk.raw"] {
+        fs::rename(scene.path(name), scene.path(&format!("www/{name}"))).expect("moved");
+    }
+    let nginx = Nginx::start(&scene, "");
+    let (url, pack, out) = (nginx.url("top.qcow2"), scene.arg("www/top.hspk"), scene.arg("out"));
+    run_remote(&scene, &["pack", &url, "-o", &pack]).ok();
+    let shown = ["export", "--insecure", &nginx.url("top.hspk"), "-o", &out, "--format", "raw"];
+    run_remote(&scene, &shown).ok();
+    assert!(fs::read(&out).expect("read") == disk);
+    change(&scene, "www/disk.raw", 250 * BLOCK);
+    run_remote(&scene, &["verify", &pack, "--base", &url]).fails(1, &["had when it was packed"]);
+}
+
 /// Serves a pack until it has compared what is packed, and says what it found.
 fn compared(scene: &Scene, arguments: &[&str]) -> (Running, String) {
     let socket = format!("unix:{}", scene.arg("socket"));
@@ -162,6 +254,13 @@ fn compared(scene: &Scene, arguments: &[&str]) -> (Running, String) {
     }
 }
 
+/// What a server says of itself.
+fn status_of(serving: &Running) -> Value {
+    let all = run(["status", "--json"]).ok().json();
+    let of_server = |status: &&Value| status["pid"] == serving.id();
+    all["mounts"].as_array().expect("a list").iter().find(of_server).expect("it answers").clone()
+}
+
 #[test]
 fn a_disk_that_changed_by_one_byte_is_found_and_never_mixed() {
     let (scene, disk) = packed();
@@ -169,6 +268,16 @@ fn a_disk_that_changed_by_one_byte_is_found_and_never_mixed() {
     let pack = scene.arg("hot.hspk");
     let (serving, said) = compared(&scene, &[&pack]);
     assert!(said.contains("80 packed blocks are those of"), "{said}");
+    let counts = |serving: &Running| {
+        let status = status_of(serving);
+        assert!(status["pack"]["disk_requests"].as_u64() > Some(0), "{status}");
+        let of = |key: &str| status["pack"][key].as_u64().expect("counted");
+        assert_eq!(status["pack"]["comparison"], "compared");
+        ["packed_blocks", "compared_blocks", "differing_blocks"].map(of)
+    };
+    assert_eq!(counts(&serving), [80, 80, 0]);
+    let text = run(["status", &pack]).ok().stdout;
+    assert!(text.contains("80 of 80 packed blocks compared, all are the same"), "{text}");
     nbd::end(serving);
 
     // In a packed block: it is served as it was packed; what lies beside it is not.
@@ -176,6 +285,7 @@ fn a_disk_that_changed_by_one_byte_is_found_and_never_mixed() {
     change(&scene, "disk.raw", hot_byte);
     let (serving, said) = compared(&scene, &[&pack]);
     assert!(said.contains("has changed since it was packed: 1 of 80 packed blocks differ"), "{said}");
+    assert_eq!(counts(&serving), [80, 80, 1]);
     let mut client = NbdWriter::connect(&scene.path("socket")).expect("the server listens");
     let packed = client.read(hot_byte as u64 - 5, BLOCK as u32).expect("read");
     assert!(packed == disk[hot_byte - 5..][..BLOCK]);
@@ -276,11 +386,17 @@ fn damaged_and_hostile_packs_and_what_is_no_disk_are_refused() {
     run(["pack", &pack, "-o", &out]).fails(1, &["this is a pack"]);
     run(["pack", &scene.arg(""), "-o", &out]).fails(1, &[]);
     if has_tools(&["qemu-img"]) {
+        let top = scene.arg("top.qcow2");
+        let on = |below: &str| {
+            tool("qemu-img", &["create", "-q", "-u", "-f", "qcow2", "-F", "raw", "-b", below, &top, "1M"]);
+            run(["pack", &top, "-o", &out])
+        };
         scene.raw("below.raw", BLOCKS, 71);
-        let (below, top) = (scene.arg("below.raw"), scene.arg("top.qcow2"));
-        tool("qemu-img", &["create", "-q", "-f", "qcow2", "-F", "raw", "-b", &below, &top]);
-        run(["pack", &top, "-o", &out])
-            .fails(1, &["its backing file is", "a pack is for a disk in one file"]);
+        on(&scene.arg("below.raw")).fails(1, &["its backing file is", "lie in one folder"]);
+        on("not-there.raw").fails(1, &["not-there.raw", "cannot be opened"]);
+        std::os::unix::fs::symlink("/etc/hostname", scene.path("out-of-it.raw")).expect("a link");
+        on("out-of-it.raw").fails(1, &["out-of-it.raw", "cannot be opened"]);
+        on("top.qcow2").fails(1, &["leads back"]);
     }
     assert!(!scene.path("out.hspk").exists());
 }
@@ -330,13 +446,16 @@ fn qemu_boots_a_pack_over_a_qcow2_file_on_a_web_server() {
     assert!(recorded["ready_s"].as_f64().is_some_and(|ready| ready > 0.0), "{recorded}");
     run_remote(&scene, &["pack", &url, "-o", &hot, "-p", &profile]).ok();
 
+    let asked = || nginx.answered().iter().filter(|(.., path)| path.contains("disk.qcow2")).count() as u64;
+    let before = asked();
     // All that the start needs is in the pack, which lies beside the disk.
     let prefetched = booted(&nginx.url("hot.hspk"), &["--insecure"]);
     assert!(prefetched["prefetch_bytes"].as_u64() > Some(1 << 20), "{prefetched}");
     assert_eq!(prefetched["end_reason"], "complete");
     assert!(prefetched["store_requests"].as_u64() < recorded["demand_requests"].as_u64(), "{prefetched}");
-    let of_disk = |(.., asked): &(u16, u64, String)| asked.contains("disk.qcow2");
-    assert!(nginx.answered().iter().any(of_disk), "the disk is beside it");
+    let counted = |summary: &Value| summary["packed_disk_requests"].as_u64().expect("counted");
+    assert!(counted(&prefetched) > 0 && counted(&prefetched) <= asked() - before, "{prefetched}");
+    assert!(counted(&prefetched) < counted(&recorded), "{recorded}");
 }
 
 #[test]

@@ -56,7 +56,7 @@ pub(crate) use like::Moves;
 use qcow2::Qcow2Disk;
 pub use qcow2::Qcow2Fault;
 use raw::RawDisk;
-pub use stored_disk::StoredDisk;
+pub use stored_disk::{OpenBeside, StoredDisk};
 use tree_disk::TreeDisk;
 use virtual_disk::VirtualDisk;
 pub use virtual_disk::VirtualDiskFault;

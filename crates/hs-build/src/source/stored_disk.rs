@@ -1,6 +1,7 @@
 //! A raw disk or a qcow2 file in any store: on a server, or on a medium that is emulated.
 
-use std::path::PathBuf;
+use std::io;
+use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 use hs_format::{BaseKind, FileKind};
@@ -8,29 +9,43 @@ use hs_store::Store;
 use hs_units::{BLOCK_BYTES, ByteRange, to_usize};
 
 use super::SourceError;
-use super::qcow2::{Qcow2Fault, Qcow2Store, in_blocks};
+use super::qcow2::{BackingName, MOST_BACKING, Qcow2Fault, Qcow2Store, in_blocks};
 
 /// A disk in a store. It may be shorter than its last block, which ends with zeros.
 #[derive(Clone)]
 pub struct StoredDisk {
     disk: Arc<dyn Store>,
-    kind: BaseKind,
+    kinds: Vec<BaseKind>,
     ranges: Arc<dyn Fn() -> Result<Vec<ByteRange>, Qcow2Fault> + Send + Sync>,
 }
 
 impl std::fmt::Debug for StoredDisk {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        f.debug_struct("StoredDisk").field("name", &self.disk.name()).field("kind", &self.kind).finish()
+        f.debug_struct("StoredDisk").field("name", &self.disk.name()).field("kinds", &self.kinds).finish()
     }
 }
 
+/// Opens a file by its name, in the folder of a disk.
+pub type OpenBeside<'a> = dyn FnMut(&str) -> io::Result<Arc<dyn Store>> + 'a;
+
 impl StoredDisk {
     /// Opens what lies in `file`: its first bytes say whether it is a qcow2 file. Whatever else is a disk may
-    /// be one; a file that is known to be something else is not.
+    /// be one; a file that is known to be something else is not. Files behind it are opened by `beside`, the
+    /// nearest first.
     ///
     /// # Errors
-    /// When it is no disk, is damaged, or has a backing file.
-    pub fn open(file: Arc<dyn Store>) -> Result<Self, SourceError> {
+    /// When one of them is no disk, is damaged, or cannot be opened.
+    pub fn open(file: Arc<dyn Store>, beside: &mut OpenBeside<'_>) -> Result<Self, SourceError> {
+        let name = Path::new(file.name()).file_name().map(|name| name.to_string_lossy().into_owned());
+        Self::open_behind(file, beside, &mut name.into_iter().collect())
+    }
+
+    /// `before` are the names of the files that lead here.
+    fn open_behind(
+        file: Arc<dyn Store>,
+        beside: &mut OpenBeside<'_>,
+        before: &mut Vec<String>,
+    ) -> Result<Self, SourceError> {
         let path = PathBuf::from(file.name());
         if file.is_empty() {
             return Err(SourceError::Empty { path });
@@ -42,21 +57,60 @@ impl StoredDisk {
         };
         file.read_at(0, &mut start).map_err(unreadable)?;
         match FileKind::of(&start) {
-            FileKind::Qcow2 => {
-                let failed = |fault| SourceError::Qcow2 { path: path.clone(), fault: Box::new(fault) };
-                let disk = Arc::new(Qcow2Store::open(file).map_err(failed)?);
-                if disk.exact_bytes() == 0 {
-                    return Err(SourceError::Empty { path });
-                }
-                let of = Arc::clone(&disk);
-                Ok(Self { disk, kind: BaseKind::Qcow2, ranges: Arc::new(move || of.data_ranges()) })
-            }
+            FileKind::Qcow2 => Self::open_qcow2(&path, file, beside, before),
             kind if kind.is_disk() || matches!(kind, FileKind::Zeros | FileKind::Unknown) => {
-                let whole = ByteRange::new(0, file.len());
-                Ok(Self { disk: file, kind: BaseKind::Raw, ranges: Arc::new(move || Ok(vec![whole])) })
+                Ok(Self::raw(file))
             }
             kind => Err(SourceError::NoDisk { path, kind }),
         }
+    }
+
+    fn raw(file: Arc<dyn Store>) -> Self {
+        let whole = ByteRange::new(0, file.len());
+        Self { disk: file, kinds: vec![BaseKind::Raw], ranges: Arc::new(move || Ok(vec![whole])) }
+    }
+
+    fn open_qcow2(
+        path: &Path,
+        file: Arc<dyn Store>,
+        beside: &mut OpenBeside<'_>,
+        before: &mut Vec<String>,
+    ) -> Result<Self, SourceError> {
+        let failed = |fault| SourceError::Qcow2 { path: path.to_owned(), fault: Box::new(fault) };
+        let (mut disk, behind) = Qcow2Store::open(file).map_err(failed)?;
+        if disk.exact_bytes() == 0 {
+            return Err(SourceError::Empty { path: path.to_owned() });
+        }
+        let mut kinds = vec![BaseKind::Qcow2];
+        if let Some(BackingName { name, format }) = behind {
+            if before.contains(&name) {
+                return Err(failed(Qcow2Fault::Cycle { name }));
+            }
+            if before.len() > MOST_BACKING {
+                return Err(failed(Qcow2Fault::Depth { most: MOST_BACKING }));
+            }
+            let backing =
+                beside(&name).map_err(|error| failed(Qcow2Fault::Backing { name: name.clone(), error }))?;
+            before.push(name.clone());
+            let backing_path = PathBuf::from(backing.name());
+            if backing.is_empty() {
+                return Err(SourceError::Empty { path: backing_path });
+            }
+            let backing = match format.as_deref() {
+                Some(b"raw") => Self::raw(backing),
+                Some(b"qcow2") => Self::open_qcow2(&backing_path, backing, beside, before)?,
+                None => Self::open_behind(backing, beside, before)?,
+                Some(other) => {
+                    let kind = format!("of the format {}", String::from_utf8_lossy(other));
+                    return Err(failed(Qcow2Fault::BackingKind { name, kind }));
+                }
+            };
+            kinds.extend(&backing.kinds);
+            disk = disk.on(backing);
+        }
+        let disk = Arc::new(disk);
+        let of = Arc::clone(&disk);
+        Ok(Self { disk, kinds, ranges: Arc::new(move || of.data_ranges()) })
     }
 
     /// Its bytes.
@@ -67,8 +121,19 @@ impl StoredDisk {
 
     /// How the file holds it.
     #[must_use]
-    pub const fn kind(&self) -> BaseKind {
-        self.kind
+    pub fn kind(&self) -> BaseKind {
+        self.kinds[0]
+    }
+
+    /// The same of the file and of those behind it, in their order.
+    #[must_use]
+    pub fn kinds(&self) -> &[BaseKind] {
+        &self.kinds
+    }
+
+    /// What may hold anything but zeros.
+    pub(super) fn ranges(&self) -> Result<Vec<ByteRange>, Qcow2Fault> {
+        (self.ranges)()
     }
 
     /// Its size.
@@ -104,6 +169,6 @@ impl StoredDisk {
     pub(super) fn data_ranges(&self) -> Result<Vec<ByteRange>, SourceError> {
         let failed =
             |fault| SourceError::Qcow2 { path: PathBuf::from(self.disk.name()), fault: Box::new(fault) };
-        Ok(in_blocks((self.ranges)().map_err(failed)?))
+        Ok(in_blocks(self.ranges().map_err(failed)?))
     }
 }

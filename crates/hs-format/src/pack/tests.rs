@@ -33,6 +33,8 @@ fn header() -> PackHeader {
         tail_bytes: 6000,
         run_count: to_u32(runs.len() as u64),
         runs_digest,
+        backing_count: 0,
+        backing_digest: Digest::default(),
     }
 }
 
@@ -61,7 +63,7 @@ fn headers_come_back_and_no_byte_of_one_may_change() {
 #[test]
 fn hostile_headers_are_refused() {
     type Change = fn(&mut HeaderWire);
-    let changes: [(&str, Change); 15] = [
+    let changes: [(&str, Change); 18] = [
         ("kind", |wire| wire.disk_kind = 3.into()),
         ("trust", |wire| wire.trust = 0.into()),
         ("name bytes", |wire| wire.name_bytes = 300.into()),
@@ -77,6 +79,9 @@ fn hostile_headers_are_refused() {
         ("tail bytes", |wire| wire.tail_bytes = u64::MAX.into()),
         ("cold chunk bytes", |wire| wire.chunk_bytes = MAX_IMAGE_BYTES.into()),
         ("runs", |wire| wire.run_count = u32::MAX.into()),
+        ("backing files", |wire| wire.backing_count = 65.into()),
+        ("reserved", |wire| wire.backing_digest[0] = 1),
+        ("reserved", |wire| wire.backing_reserved = 1.into()),
     ];
     for (word, change) in changes {
         let mut wire = HeaderWire::read_from_bytes(&header().encode()).expect("a header");
@@ -114,6 +119,46 @@ fn hostile_runs_are_refused() {
             ..header()
         };
         assert!(PackRuns::decode(&header, Unverified::new(bytes)).is_err(), "{changed:?}");
+    }
+}
+
+// R56, R57
+#[test]
+fn backing_files_come_back_and_hostile_ones_are_refused() {
+    let sample = Sample { range: ByteRange::new(0, 4096), digest: plain(b"sample") };
+    let file = |name: &str| BackingFile {
+        kind: BaseKind::Raw,
+        name: name.to_owned(),
+        file_bytes: 8192,
+        modified_ns: 9,
+        samples: vec![sample],
+    };
+    let of = |files: &[BackingFile]| {
+        let (bytes, backing_digest) = BackingFile::encode_all(files);
+        (bytes, PackHeader { backing_count: to_u32(files.len() as u64), backing_digest, ..header() })
+    };
+    let files = [file("middle.qcow2"), file("base.raw")];
+    let (bytes, named) = of(&files);
+    assert_eq!(decode(&named.encode()), Ok(named.clone()));
+    assert_eq!(named.runs_range().end(), named.backing_range().offset);
+    assert_ne!(named.unread_digest(), header().unread_digest());
+    assert_eq!(BackingFile::decode_all(&named, Unverified::new(&bytes)).as_deref(), Ok(&files[..]));
+    let mut changed = bytes;
+    changed[30] ^= 1;
+    assert!(BackingFile::decode_all(&named, Unverified::new(&changed)).is_err());
+    assert_eq!(of(&[]).1, header());
+    assert!(PackHeader { kind: BaseKind::Raw, ..named }.check().is_err(), "behind a raw disk lies nothing");
+
+    let far = Sample { range: ByteRange::new(8192, 1), ..sample };
+    for (word, wrong) in [
+        ("name", file("../base.raw")),
+        ("name", file("..")),
+        ("bytes of a backing file", BackingFile { file_bytes: 0, samples: Vec::new(), ..file("x") }),
+        ("sample", BackingFile { samples: vec![far], ..file("x") }),
+    ] {
+        let (bytes, header) = of(&[wrong]);
+        let refused = BackingFile::decode_all(&header, Unverified::new(&bytes)).expect_err(word).to_string();
+        assert!(refused.contains(word), "{word}: {refused}");
     }
 }
 

@@ -87,12 +87,12 @@ pub enum Qcow2Fault {
         /// Why.
         error: io::Error,
     },
-    /// A backing file where there may be none.
+    /// A backing file in another folder.
     #[error(
-        "its backing file is {name:?}: a pack is for a disk in one file; `qemu-img convert -O qcow2` makes one of \
-         both, or `headstart build` an image"
+        "its backing file is {name:?}: files of a packed disk lie in one folder, and are named without it; \
+         `qemu-img rebase -u` names it anew, `qemu-img convert -O qcow2` makes one file of both"
     )]
-    HasBacking {
+    Elsewhere {
         /// Its name.
         name: String,
     },

@@ -14,16 +14,14 @@ pub use fault::Qcow2Fault;
 use file::{Bytes, Qcow2File, Run, push};
 use hs_units::{BLOCK_BYTES, ByteRange, to_usize};
 use parking_lot::Mutex;
-use rustix::fs::{CWD, Mode};
-pub use served::Qcow2Store;
-pub(super) use served::in_blocks;
+pub(super) use served::{BackingName, Qcow2Store, in_blocks};
 
 use super::SourceError;
 use super::contents::FileStamp;
 use super::in_folder::{FLAGS, folder_of, open_beneath};
 
 /// The most backing files behind one another.
-const MOST_BACKING: usize = 64;
+pub(super) const MOST_BACKING: usize = hs_format::limits::MAX_PACK_BACKING as usize;
 
 /// A disk, and what it is made of.
 pub(super) struct Qcow2Disk {
