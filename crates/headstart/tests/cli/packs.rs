@@ -176,7 +176,7 @@ fn a_qcow2_file_and_all_that_lies_behind_it_are_one_disk() {
     let (scene, below) = packed();
     let disk = chain(&scene, below);
     let exported = |pack: &str, more: &[&str]| {
-        let words = ["export", &scene.arg(pack), "-o", &scene.arg("out"), "--format", "raw"];
+        let words = ["export", &scene.arg(pack), "-o", &scene.arg("out"), "--format", "raw", "--force"];
         run([&words[..], more].concat()).ok();
         fs::read(scene.path("out")).expect("read")
     };
@@ -233,7 +233,7 @@ fn files_behind_a_qcow2_file_on_a_server_lie_beside_it_there() {
     let nginx = Nginx::start(&scene, "");
     let (url, pack, out) = (nginx.url("top.qcow2"), scene.arg("www/top.hspk"), scene.arg("out"));
     run_remote(&scene, &["pack", &url, "-o", &pack]).ok();
-    let shown = ["export", "--insecure", &nginx.url("top.hspk"), "-o", &out, "--format", "raw"];
+    let shown = ["export", &nginx.url("top.hspk"), "-o", &out, "--format", "raw"];
     run_remote(&scene, &shown).ok();
     assert!(fs::read(&out).expect("read") == disk);
     change(&scene, "www/disk.raw", 250 * BLOCK);
