@@ -224,7 +224,7 @@ impl PackHeader {
         within("runs", self.run_count.into(), (0, self.windows().min(MAX_PACK_RUNS.into())))?;
         within("image bytes", self.image_bytes(), (superblock, MAX_IMAGE_BYTES))?;
         within("samples", self.samples.len() as u64, (0, MAX_PACK_SAMPLES as u64))?;
-        // R56
+        // R58
         let most = if self.kind == BaseKind::Qcow2 { MAX_PACK_BACKING } else { 0 };
         within("backing files", self.backing_count.into(), (0, most.into()))?;
         if self.backing_count == 0 {

@@ -1,9 +1,9 @@
 //! Programs that write to a disk whose changes are kept: the write engine itself, in virtual time.
 //!
-//! [`simulate_overlay`] does with an [`Overlay`] what the threads of a kept disk do: takes writes, or lets them
-//! wait for room, answers flushes, does one job after the other. A job's writes stay in the kernel's memory
-//! until its sync, which makes requests of them to the queue before the model of a medium. What a file system
-//! writes of its own for the file is not modelled.
+//! [`simulate_overlay`] does with an [`Overlay`] what the threads of a kept disk do: takes writes, or lets
+//! them wait for room, answers flushes, does one job after the other. A job's writes stay in the kernel's
+//! memory until its sync, which makes requests of them to the queue before the model of a medium. What a file
+//! system writes of its own for the file is not modelled.
 
 mod file;
 
@@ -48,12 +48,13 @@ pub struct OverlayConfig {
     /// All that comes during an append is the next one. Else a write waits until the flush before it has
     /// ended, and each flush is an append.
     pub gathers: bool,
-    /// Writes that wait for room are taken from one kind after the other. Else in the order in which they came.
+    /// Writes that wait for room are taken from one kind after the other. Else in the order in which they
+    /// came.
     pub takes_in_turn: bool,
     /// The map is stored now and then, and dead blocks are given back.
     pub gives_back: bool,
-    /// After an append with more than one flush, the next one begins when as many flushes wait again, or after
-    /// this time. A server does not do this.
+    /// After an append with more than one flush, the next one begins when as many flushes wait again, or
+    /// after this time. A server does not do this.
     pub hold: Nanos,
 }
 

@@ -67,8 +67,8 @@ impl Overlay {
         self.pace.begin();
     }
 
-    /// As [`Overlay::handle_done`], where it is known how long the job took: on a slow medium less is gathered,
-    /// so that a flush waits half a second at most, and not for as long as 16 MiB take there.
+    /// As [`Overlay::handle_done`], where it is known how long the job took: on a slow medium less is
+    /// gathered, so that a flush waits half a second at most, and not for as long as 16 MiB take there.
     pub fn handle_done_in(&mut self, took: Nanos) {
         let bytes = self.appending_bytes();
         self.handle_done();

@@ -8,8 +8,8 @@
 //!   bitmaps are left to the disk (4.3BSD).
 //! - *A flush for each*: all that a file needs is written to the disk of an overlay, and flushed.
 //! - *Gathered*: the same, and what all programs have written during an append is the next one.
-//! - *Synced*: one program of the latter kind, that syncs after a hundred files, as a file system with a journal
-//!   does.
+//! - *Synced*: one program of the latter kind, that syncs after a hundred files, as a file system with a
+//!   journal does.
 
 use std::collections::VecDeque;
 

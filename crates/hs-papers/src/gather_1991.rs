@@ -7,8 +7,8 @@
 //!   they belong, one write after the other.
 //! - *A flush for each*: the three are written to the disk of an overlay, and flushed, one write after the
 //!   other.
-//! - *Gathered*: the same, and all writes that come while the log is written are one append. This is the write
-//!   engine as it is.
+//! - *Gathered*: the same, and all writes that come while the log is written are one append. This is the
+//!   write engine as it is.
 
 use hs_device::NewsDisk;
 use hs_engine::queue::Direction;

@@ -4,11 +4,12 @@
 //! large pieces, many at a time and without waiting for the medium; another one writes a block now and then,
 //! and waits until it is on the medium.
 //!
-//! - *As it is*: the engine gathers what the medium writes in a quarter of a second, and takes small and large
-//!   writes that wait for room in turn.
+//! - *As it is*: the engine gathers what the medium writes in a quarter of a second, and takes small and
+//!   large writes that wait for room in turn.
 //! - *In order of arrival*: the engine's limit is in bytes, and writes are taken in the order in which they
 //!   came: the block waits behind all pieces.
-//! - *Eight small*: eight such programs without a pause, whose flushes could keep the large one from its turn.
+//! - *Eight small*: eight such programs without a pause, whose flushes could keep the large one from its
+//!   turn.
 
 use hs_lab::{
     Cell, Figure, Latencies, Model, OverlayConfig, Pattern, Report, Target, Writer, Writers, simulate_overlay,
@@ -21,8 +22,8 @@ const KERNEL: u64 = 0;
 const PIECE: u64 = (1 << 20) / BLOCK_BYTES;
 /// Pieces under way: what a kernel writes back at a time.
 const DEPTH: u64 = 32;
-/// Blocks of the large program's file, which it writes again and again: 32 MiB. Those of the others lie behind
-/// it.
+/// Blocks of the large program's file, which it writes again and again: 32 MiB. Those of the others lie
+/// behind it.
 const LARGE: u64 = 1 << 13;
 const SMALL: u64 = 1 << 10;
 /// Synchronous writes of each small program, and its pause between two of them.

@@ -1,4 +1,4 @@
-//! Files of format version 1 that are kept for ever: what this program makes of them. Their tables are
+//! Files of format version 1 that are always kept: what this program makes of them. Their tables are
 //! looked at in `crates/hs-format/tests/format/golden.rs`.
 
 use std::fs::{self, File};

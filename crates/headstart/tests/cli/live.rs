@@ -549,12 +549,11 @@ fn a_machine_records_its_start_and_the_next_one_is_prefetched() {
     let keep = scene.arg("keep");
     fs::File::create(&keep).and_then(|file| file.set_len(64 << 20)).expect("a disk");
     tool("mkfs.ext4", &["-q", "-L", "KEEP", &keep]);
-    let record = format!("headstart.record=LABEL=KEEP headstart.record-for=30 {SHELL_AS_INIT}");
+    let record = "headstart.record=LABEL=KEEP headstart.record-for=30";
     let drives = [drive(1, &live.file("bios.iso"), "readonly=on,"), drive(2, &keep, "")];
     let root = format!("root=headstart:LABEL=HEADSTART#{} {record}", live.name);
     let mut machine = live.start(&root, &words(&drives));
-    machine.in_the_root();
-    machine.ran(SUM);
+    machine.log_in();
     machine.ran("until ls /run/initramfs/headstart/record/*.hsp; do sleep 1; done; sync");
     drop(machine);
     let (profile, fast) = (scene.arg("boot.hsp"), scene.arg("fast.hsi"));

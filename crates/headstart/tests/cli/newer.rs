@@ -1,5 +1,5 @@
 //! What this program says of files that a later version could make. It is the older program then, and these
-//! are its words for ever: docs/FORMAT.md, "What version 1 promises", has them.
+//! are its words: docs/FORMAT.md, "What version 1 promises", has them.
 
 use std::fs;
 

@@ -89,7 +89,7 @@ impl BackingFile {
     }
 
     fn decode(wire: &BackingWire) -> Result<Self, FormatError> {
-        // R57
+        // R59
         let kind = BaseKind::of_number(wire.kind.get())?;
         check::equal(PART, "reserved bytes of a backing file", 0, wire.reserved.get().into())?;
         let file_bytes = wire.file_bytes.get();

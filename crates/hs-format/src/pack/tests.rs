@@ -122,7 +122,7 @@ fn hostile_runs_are_refused() {
     }
 }
 
-// R56, R57
+// R58, R59
 #[test]
 fn backing_files_come_back_and_hostile_ones_are_refused() {
     let sample = Sample { range: ByteRange::new(0, 4096), digest: plain(b"sample") };

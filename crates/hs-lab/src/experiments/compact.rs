@@ -1,8 +1,8 @@
 //! Sequential reads of a disk whose changes are kept, before and after `overlay compact`.
 //!
-//! All of a disk is written, then half of it again, block by block at random, each synced. A program reads the
-//! disk from its beginning to its end. *Compacted*: the log is written anew in the order of the disk, as the
-//! command does. *Plain*: a file that holds the same.
+//! All of a disk is written, then half of it again, block by block at random, each synced. A program reads
+//! the disk from its beginning to its end. *Compacted*: the log is written anew in the order of the disk, as
+//! the command does. *Plain*: a file that holds the same.
 
 use hs_engine::queue::{Class, ClientKey, Direction};
 use hs_overlay::{Content, Identity, Limits, Overlay, Refusal, Source};

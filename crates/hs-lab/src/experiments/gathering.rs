@@ -1,8 +1,9 @@
 //! Flushes of many writers as one append.
 //!
 //! Writers write 4 KiB at random and flush, again and again. *Gathered*: the write engine as it is: all that
-//! comes during an append is the next one. *Held*: the next append waits for the writers that the last one has
-//! answered; the engine does not do that. *Not gathered*: a flush for each writer, one append after another.
+//! comes during an append is the next one. *Held*: the next append waits for the writers that the last one
+//! has answered; the engine does not do that. *Not gathered*: a flush for each writer, one append after
+//! another.
 //! *In place*: no overlay; each write goes to its own place, synchronously.
 
 use hs_engine::queue::{Class, ClientKey, Direction};

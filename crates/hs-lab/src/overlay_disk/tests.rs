@@ -56,7 +56,8 @@ fn the_same_run_is_the_same() {
     assert_eq!(waits(), waits());
 }
 
-/// Writes the same part of the disk again and again, until it has written much more than it holds; then rests.
+/// Writes the same part of the disk again and again, until it has written much more than it holds; then
+/// rests.
 struct Overwriting {
     prng: hs_units::Prng,
     left: u64,

@@ -14,6 +14,7 @@ pub use fault::Qcow2Fault;
 use file::{Bytes, Qcow2File, Run, push};
 use hs_units::{BLOCK_BYTES, ByteRange, to_usize};
 use parking_lot::Mutex;
+use rustix::fs::{CWD, Mode};
 pub(super) use served::{BackingName, Qcow2Store, in_blocks};
 
 use super::SourceError;

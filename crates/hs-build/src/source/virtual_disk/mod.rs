@@ -1,5 +1,5 @@
-//! A file that holds a disk of another virtual machine (VMDK, VDI, VHD or VHDX), or names those that do, read as
-//! that disk.
+//! A file that holds a disk of another virtual machine (VMDK, VDI, VHD or VHDX), or names those that do, read
+//! as that disk.
 
 mod blocks;
 mod descriptor;
