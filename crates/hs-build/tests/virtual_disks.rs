@@ -202,7 +202,7 @@ fn only_files_of_the_folder_are_parts_of_a_disk() {
 }
 
 /// A VHDX file as a machine leaves it that was killed: an entry of the log waits, here without changes.
-fn unclosed(file: &mut Vec<u8>) {
+fn unclosed(file: &mut [u8]) {
     let sum = |bytes: &mut [u8]| {
         bytes[4..8].fill(0);
         let sum = crc32c::crc32c(bytes);

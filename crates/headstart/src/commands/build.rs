@@ -104,7 +104,7 @@ pub(crate) fn run(args: &Build, quiet: bool) -> anyhow::Result<()> {
     if args.order.is_some() && !is_tree {
         bail!(
             "{}: --order is for a directory, an archive or a container's image; a disk stays as it is",
-            name.shown()
+            name.shown().display()
         );
     }
     refuse_no_disk(&source, &name.shown(), args.raw || args.partition.is_some())?;
