@@ -23,7 +23,7 @@ const NOT_WRITTEN: &[(&str, &[&str])] = &[
     ("accelerate warm", &["list", "root"]),
     // It is refused unless it is a file that fills itself.
     ("attach", &["file", "log_file"]),
-    ("build", &["source", "scratch"]),
+    ("build", &["source", "scratch", "order"]),
     ("bundle", &["dir", "remove"]),
     ("commit", &["overlay"]),
     ("convert", &["upload_state"]),

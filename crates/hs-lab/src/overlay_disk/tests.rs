@@ -30,10 +30,11 @@ fn run(config: OverlayConfig, programs: &mut impl OverlayWorkload) -> (Run, Over
 fn what_comes_during_an_append_is_the_next_one() {
     let config = OverlayConfig::new(64 * MIB);
     let (_, counts, figures) = run(config, &mut writers(8, 1, 100));
-    assert_eq!((figures.flushes, counts.taken_bytes), (800, 800 * BLOCK_BYTES));
-    assert!(figures.appends <= 101, "{figures:?}");
+    assert_eq!(counts.taken_bytes, 800 * BLOCK_BYTES);
+    // The first that comes back takes an append alone, and most others the next one.
+    assert!(figures.flushes >= 800 && 3 * figures.appends <= figures.flushes, "{figures:?}");
     let (_, _, figures) = run(OverlayConfig { gathers: false, ..config }, &mut writers(8, 1, 100));
-    assert_eq!((figures.flushes, figures.appends), (800, 800));
+    assert!(figures.appends >= 800, "{figures:?}");
 }
 
 #[test]
