@@ -452,7 +452,10 @@ fn a_medium_that_is_pulled_out_and_put_back_is_read_again() {
     machine.wait_for("=GONE");
     say("device_add virtio-blk-pci,drive=bad,id=last");
     let said = machine.wait_for("=END\n");
-    assert!(said.contains("LABEL=HEADSTART is back"), "{said}");
+    if !said.contains("LABEL=HEADSTART is back") {
+        let log = machine.ran("cat /run/headstart/*.log");
+        panic!("it is not back: {said} {log}");
+    }
     let right = live.sum();
     assert!(said.contains(&right), "{right} {said}");
     assert!(machine.ran("cat /run/headstart/*.log").contains("its device is back"));
