@@ -5,7 +5,7 @@ export default defineConfig({
     include: ["test/browser/**/*.test.ts"],
     reporters: ["default", "./test/count.ts"],
     fileParallelism: false,
-    testTimeout: 120_000,
-    hookTimeout: 120_000,
+    testTimeout: 600_000,
+    hookTimeout: 600_000,
   },
 });

@@ -12,7 +12,8 @@ export function launch(): Promise<Browser> {
   if (executablePath === undefined)
     throw new Error("Chromium is missing: apt install chromium, or set CHROMIUM");
   const args = process.getuid?.() === 0 ? ["--no-sandbox"] : [];
-  return puppeteer.launch({ executablePath, args });
+  // A machine with other work may take long for anything: each test has its bound.
+  return puppeteer.launch({ executablePath, args, timeout: 0, protocolTimeout: 0 });
 }
 
 /** Opens a page, waits for its data, and gathers its errors. */
@@ -23,6 +24,8 @@ export async function open(
   dark = false,
 ): Promise<[Page, string[]]> {
   const page = await browser.newPage();
+  // How long a page may take is bounded by the test alone: other checks run beside it.
+  page.setDefaultTimeout(0);
   const errors: string[] = [];
   page.on("pageerror", (error) => errors.push(String(error)));
   page.on("console", (message) => message.type() === "error" && errors.push(message.text()));
@@ -39,11 +42,18 @@ export async function open(
   return [page, errors];
 }
 
-/** Scrolls through all views, so that each is drawn. */
+/** Scrolls through all views, so that each is drawn. Views that are drawn above one may push it away again. */
 export async function drawAll(page: Page): Promise<void> {
   for (const id of await page.$$eval("section:not([hidden])", (all) => all.map((each) => each.id))) {
-    await page.$eval(`#${id}`, (element) => element.scrollIntoView());
-    await page.waitForSelector(`#${id}[data-drawn]`);
+    await page.waitForFunction(
+      (selector) => {
+        const element = document.querySelector<HTMLElement>(selector)!;
+        element.scrollIntoView();
+        return element.dataset.drawn;
+      },
+      { polling: 50 },
+      `#${id}`,
+    );
   }
   await page.evaluate(() => scrollTo(0, 0));
 }

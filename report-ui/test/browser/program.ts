@@ -40,7 +40,7 @@ export function folder(): string {
 
 /** Runs the program to its end; fails when it does. */
 export function run(...words: string[]): void {
-  const ran = spawnSync(PROGRAM!, words, { env: ENVIRONMENT, encoding: "utf8", timeout: 100_000 });
+  const ran = spawnSync(PROGRAM!, words, { env: ENVIRONMENT, encoding: "utf8", timeout: 600_000 });
   if (ran.status !== 0) throw new Error(`headstart ${words.join(" ")}: ${ran.stderr}`);
 }
 
