@@ -11,6 +11,7 @@ use anyhow::Context;
 use rustix::io::Errno;
 use rustix::mount::MountFlags;
 
+use crate::reading::{LONG, Reading};
 use crate::words::DeviceName;
 
 /// How often the list of devices is read while the medium is missing.
@@ -92,7 +93,7 @@ pub fn wait_for<T>(
     let (mut refused, mut has_said, mut divided) = (None, false, None::<Instant>);
     loop {
         let is_last = began.elapsed() >= patience;
-        seen.look();
+        seen.look(if is_last { LONG } else { LOOK });
         let found = seen.of(name);
         if first.is_none() && !found.is_empty() {
             first = Some(Instant::now());
@@ -126,10 +127,19 @@ pub fn wait_for<T>(
 
 /// The devices that were read.
 #[derive(Default)]
-struct SeenDevices(BTreeMap<PathBuf, Result<Option<Contents>, Instant>>);
+struct SeenDevices(BTreeMap<PathBuf, Seen>);
+
+enum Seen {
+    /// It is being read.
+    Asked(Reading<Option<Contents>>),
+    Read(Option<Contents>),
+    /// It gave an error then.
+    Unreadable(Instant),
+}
 
 impl SeenDevices {
-    fn look(&mut self) {
+    /// Looks for devices, and waits for what they say for so long at most.
+    fn look(&mut self, patience: Duration) {
         // Another medium may come under a name that was free again.
         self.0.retain(|path, _| path.exists());
         for entry in std::fs::read_dir("/sys/class/block").into_iter().flatten().flatten() {
@@ -140,14 +150,24 @@ impl SeenDevices {
             if !is_medium || !path.exists() {
                 continue;
             }
-            let before = self.0.get(&path).map(|read| read.as_ref().map(|_| ()).map_err(|at| *at));
-            match before {
-                Some(Ok(_)) => continue,
-                Some(Err(at)) if at.elapsed() < ASK_AGAIN => continue,
-                Some(Err(_)) | None => {}
+            let is_asked = match self.0.get(&path) {
+                Some(Seen::Unreadable(at)) => at.elapsed() >= ASK_AGAIN,
+                Some(Seen::Asked(_) | Seen::Read(_)) => false,
+                None => true,
+            };
+            if is_asked {
+                let reading = Reading::begin(&path, |path| Contents::read(&File::open(path)?));
+                self.0.insert(path, Seen::Asked(reading));
             }
-            let read = File::open(&path).and_then(|device| Contents::read(&device));
-            self.0.insert(path, read.map_err(|_| Instant::now()));
+        }
+        let end = Instant::now() + patience;
+        for seen in self.0.values_mut() {
+            let Seen::Asked(reading) = seen else { continue };
+            match reading.poll(end.saturating_duration_since(Instant::now())) {
+                Some(Ok(contents)) => *seen = Seen::Read(contents),
+                Some(Err(_)) => *seen = Seen::Unreadable(Instant::now()),
+                None => {}
+            }
         }
     }
 
@@ -159,7 +179,10 @@ impl SeenDevices {
                 wanted == path || wanted.canonicalize().is_ok_and(|wanted| wanted == path)
             }
         };
-        let all = self.0.iter().filter_map(|(path, read)| Some((path, read.as_ref().ok()?.as_ref()?)));
+        let all = self.0.iter().filter_map(|(path, seen)| match seen {
+            Seen::Read(Some(contents)) => Some((path, contents)),
+            Seen::Read(None) | Seen::Asked(_) | Seen::Unreadable(_) => None,
+        });
         let mut found: Vec<FoundDevice> = all
             .filter(|(path, contents)| matches(path, contents))
             .map(|(path, contents)| {
@@ -180,11 +203,12 @@ impl SeenDevices {
     }
 
     fn list(&self) -> String {
-        let one = |(path, read): (&PathBuf, &Result<Option<Contents>, Instant>)| {
-            let what = match read {
-                Ok(Some(contents)) => format!("{} {:?}", contents.file_system, contents.label),
-                Ok(None) => "nothing known".to_owned(),
-                Err(_) => "no medium, or unreadable".to_owned(),
+        let one = |(path, seen): (&PathBuf, &Seen)| {
+            let what = match seen {
+                Seen::Read(Some(contents)) => format!("{} {:?}", contents.file_system, contents.label),
+                Seen::Read(None) => "nothing known".to_owned(),
+                Seen::Asked(_) => "no answer yet".to_owned(),
+                Seen::Unreadable(_) => "no medium, or unreadable".to_owned(),
             };
             format!("{} ({what})", path.display())
         };

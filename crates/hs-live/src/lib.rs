@@ -28,6 +28,7 @@ pub mod device;
 pub mod keeper;
 pub mod overlay;
 pub mod private_root;
+mod reading;
 pub mod root;
 pub mod server;
 pub mod udev_rules;

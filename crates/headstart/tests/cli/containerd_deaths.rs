@@ -82,8 +82,21 @@ pub(crate) fn of_image(scene: &Scene, are_servers: bool) -> Vec<Pid> {
     found.filter_map(|pid| Pid::from_raw(pid.cast_signed())).collect()
 }
 
+/// How many were killed. They are dead then: a server that dies still takes a request of FUSE from the kernel,
+/// and what waits for that cannot even be killed until a next server answers.
 pub(crate) fn kill_all(pids: &[Pid]) -> usize {
-    pids.iter().filter(|pid| kill_process(**pid, Signal::KILL).is_ok()).count()
+    let killed = pids.iter().filter(|pid| kill_process(**pid, Signal::KILL).is_ok()).count();
+    wait_until("they are dead", || pids.iter().all(|pid| is_dead(*pid)));
+    killed
+}
+
+/// Whether no thread of it is left. Its parent may not have asked for its end.
+fn is_dead(pid: Pid) -> bool {
+    let folder = format!("/proc/{}", pid.as_raw_nonzero());
+    let threads = fs::read_dir(format!("{folder}/task")).map_or(0, Iterator::count);
+    threads == 0
+        || threads == 1
+            && fs::read_to_string(format!("{folder}/stat")).is_ok_and(|stat| stat.contains(") Z "))
 }
 
 /// Once a second, as often as the test is told (`KILLS`), a server and the snapshotter are killed. The image
