@@ -70,6 +70,7 @@ fn a_mount_asks_its_registry_for_little() {
     let lines = relay.take_lines();
     let manifests = lines.iter().filter(|line| line.contains("/manifests/")).count();
     let others = lines.len() - manifests;
+    eprintln!("MEASURED {manifests} {others} {lines:?}");
     // One for the snapshotter and one for the server; the image's head, and what a mount reads of it: more
     // pieces where the machine is busy.
     assert!(manifests == 2 && others <= 12, "{lines:?}");

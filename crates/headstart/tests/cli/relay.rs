@@ -76,7 +76,9 @@ fn pass(mut client: TcpStream, mut server: TcpStream, seen: &Mutex<Traffic>, rul
             let line = String::from_utf8_lossy(first).into_owned();
             let is_held = rule.lock()(&line);
             let mut seen = seen.lock();
-            seen.lines.push(line);
+            let range = String::from_utf8_lossy(&buffer[..read]).to_lowercase();
+            let range = range.split("range: bytes=").nth(1).and_then(|rest| rest.split('\r').next().map(str::to_owned));
+            seen.lines.push(format!("{line} {}", range.unwrap_or_default()));
             seen.held += usize::from(is_held);
             drop(seen);
             if is_held {
