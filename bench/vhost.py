@@ -9,7 +9,6 @@ Processor time is that of QEMU and the server together, and of the server alone.
 import os
 import re
 import subprocess
-import time
 from contextlib import contextmanager
 from functools import partial
 from pathlib import Path
