@@ -92,7 +92,7 @@ fn filtered(root: &Path, package: &str, filter: &str, variables: &[(&str, &str)]
 /// of their own.
 fn left_out(root: &Path) -> Outcome {
     let filter = format!("{LEFT_OUT} & not test(/^containerd_second::/)");
-    let arguments = ["-p", "headstart", "--test", "cli", "-E", &filter];
+    let arguments = ["-p", "headstart", "--test", "cli", "-E", filter.as_str()];
     nextest::run(root, &Run { profile: "long", arguments: &arguments, variables: &[], plain: false })
 }
 
@@ -108,7 +108,7 @@ fn second_containerd(root: &Path) -> Outcome {
     }
     let path = std::env::var("PATH").unwrap_or_default();
     let path = format!("{}:{path}", folder.join("bin").display());
-    filtered(root, "headstart", "/^containerd/", &[("PATH", &path)])
+    filtered(root, "headstart", "/^containerd/", &[("PATH", path.as_str())])
 }
 
 /// The program as people get it; what became of the build otherwise.
