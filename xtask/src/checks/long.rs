@@ -88,8 +88,8 @@ fn filtered(root: &Path, package: &str, filter: &str, variables: &[(&str, &str)]
     )
 }
 
-/// Tests that `make test` leaves out, by its profile in `.config/nextest.toml`. Those of containerd 2 have a step
-/// of their own.
+/// Tests that `make test` leaves out, by its profile in `.config/nextest.toml`. Those of containerd 2 have a
+/// step of their own.
 fn left_out(root: &Path) -> Outcome {
     let filter = format!("{LEFT_OUT} & not test(/^containerd_second::/)");
     let arguments = ["-p", "headstart", "--test", "cli", "-E", filter.as_str()];

@@ -79,8 +79,8 @@ fn a_mount_asks_its_registry_for_little() {
     let (manifests, parts): (Vec<&str>, Vec<&str>) =
         lines.iter().map(String::as_str).partition(|line| line.contains("/manifests/"));
     // One for the snapshotter and one for the server. The image's first mebibyte and its index; what a mount
-    // reads of it comes once, in one part on an idle machine. Six were seen on one with nine runnable processes
-    // for two processors, where the kernel's reads come one by one.
+    // reads of it comes once, in one part on an idle machine. Six were seen on a busy one (nine runnable
+    // processes, two processors), where the kernel's reads come one by one.
     assert!(manifests.len() == 2 && (3..=10).contains(&parts.len()), "{lines:?}");
     let mut ranges: Vec<(u64, u64)> = parts[1..].iter().map(|line| range(line)).collect();
     ranges.sort_unstable();

@@ -61,7 +61,7 @@ impl Relay {
         self.seen.lock().held
     }
 
-    /// The first lines of all requests since this was asked last, with the range that each asks for: `FROM-TO`.
+    /// The first lines of all requests since this was asked last, with the range that each asks for.
     pub(crate) fn take_lines(&self) -> Vec<String> {
         std::mem::take(&mut self.seen.lock().lines)
     }
