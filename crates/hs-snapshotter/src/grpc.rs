@@ -8,7 +8,7 @@ use std::pin::Pin;
 use std::sync::Arc;
 use std::task::{Context, Poll};
 
-use hyper::body::{Body, Bytes, Frame, Incoming};
+use hyper::body::{Body as _, Bytes, Frame, Incoming};
 use hyper::header::{CONTENT_TYPE, HeaderMap, HeaderValue};
 use hyper::{Request, Response};
 
@@ -55,7 +55,7 @@ pub(crate) type Calls = dyn Fn(&str, &[u8], &Call) -> Result<Vec<Vec<u8>>, Failu
 pub(crate) async fn answer(
     request: Request<Incoming>,
     calls: Arc<Calls>,
-) -> Result<Response<Answer>, Infallible> {
+) -> Result<Response<Body>, Infallible> {
     let path = request.uri().path().to_owned();
     let failed =
         |what: &dyn std::fmt::Display| Failure::new(Code::Internal, format!("the call ended: {what}"));
@@ -72,7 +72,7 @@ pub(crate) async fn answer(
         Ok(messages) => (framed(&messages), trailers(0, "")),
         Err(failure) => (None, trailers(failure.code as u8, &failure.message)),
     };
-    let mut response = Response::new(Answer { bytes, trailers: Some(trailers) });
+    let mut response = Response::new(Body { bytes, trailers: Some(trailers) });
     response.headers_mut().insert(CONTENT_TYPE, HeaderValue::from_static("application/grpc"));
     Ok(response)
 }
@@ -103,7 +103,7 @@ pub(crate) fn unframed(bytes: &[u8]) -> Result<&[u8], Failure> {
     if message.len() as u64 == u64::from(length) { Ok(message) } else { Err(broken()) }
 }
 
-pub(crate) fn framed(messages: &[Vec<u8>]) -> Option<Bytes> {
+fn framed(messages: &[Vec<u8>]) -> Option<Bytes> {
     let mut bytes = Vec::new();
     for message in messages {
         bytes.push(0);
@@ -130,13 +130,20 @@ fn trailers(code: u8, message: &str) -> HeaderMap {
     trailers
 }
 
-/// The body of an answer: messages, and what became of the call.
-pub(crate) struct Answer {
+/// The body of a request or of an answer: messages, and behind those of an answer what became of the call.
+pub(crate) struct Body {
     bytes: Option<Bytes>,
     trailers: Option<HeaderMap>,
 }
 
-impl Body for Answer {
+impl Body {
+    /// That of a request.
+    pub(crate) fn of_request(message: Vec<u8>) -> Self {
+        Self { bytes: framed(&[message]), trailers: None }
+    }
+}
+
+impl hyper::body::Body for Body {
     type Data = Bytes;
     type Error = Infallible;
 
@@ -149,7 +156,7 @@ impl Body for Answer {
     }
 
     fn is_end_stream(&self) -> bool {
-        self.trailers.is_none()
+        self.bytes.is_none() && self.trailers.is_none()
     }
 }
 

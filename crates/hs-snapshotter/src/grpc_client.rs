@@ -1,15 +1,13 @@
 //! One connection to a server of gRPC, for calls with one message and an answer of one.
 
-use std::convert::Infallible;
 use std::future::poll_fn;
 use std::path::Path;
 use std::pin::Pin;
-use std::task::{Context, Poll};
 use std::time::Duration;
 
-use anyhow::{Context as _, bail};
+use anyhow::{Context, bail};
 use hyper::Request;
-use hyper::body::{Body, Bytes, Frame};
+use hyper::body::Body as _;
 use hyper::client::conn::http2::{SendRequest, handshake};
 use hyper::header::{CONTENT_TYPE, HeaderMap};
 use hyper_util::rt::{TokioExecutor, TokioIo};
@@ -18,7 +16,7 @@ use tokio::net::UnixStream;
 use tokio::runtime::Runtime;
 use tokio::time::timeout;
 
-use crate::grpc::{framed, unframed};
+use crate::grpc::{Body, unframed};
 
 /// The most bytes of an answer.
 const MOST_ANSWER_BYTES: usize = 4 << 20;
@@ -38,7 +36,7 @@ pub(crate) struct Refused {
 /// A connection. Its calls block, one at a time.
 pub(crate) struct Client {
     runtime: Runtime,
-    sender: SendRequest<Once>,
+    sender: SendRequest<Body>,
 }
 
 impl Client {
@@ -86,7 +84,7 @@ impl Client {
 
 /// The bytes of the answer, and its trailers.
 async fn ask(
-    sender: &mut SendRequest<Once>,
+    sender: &mut SendRequest<Body>,
     path: &str,
     namespace: &str,
     message: Vec<u8>,
@@ -95,7 +93,7 @@ async fn ask(
         .header(CONTENT_TYPE, "application/grpc")
         .header("te", "trailers")
         .header("containerd-namespace", namespace)
-        .body(Once(framed(&[message])))?;
+        .body(Body::of_request(message))?;
     sender.ready().await?;
     let (head, mut body) = sender.send_request(request).await?.into_parts();
     // A call that fails at once has its code here.
@@ -110,19 +108,4 @@ async fn ask(
         }
     }
     Ok((bytes, trailers))
-}
-
-/// The body of a request: one message.
-struct Once(Option<Bytes>);
-
-impl Body for Once {
-    type Data = Bytes;
-    type Error = Infallible;
-
-    fn poll_frame(
-        mut self: Pin<&mut Self>,
-        _context: &mut Context<'_>,
-    ) -> Poll<Option<Result<Frame<Bytes>, Infallible>>> {
-        Poll::Ready(self.0.take().map(|bytes| Ok(Frame::data(bytes))))
-    }
 }

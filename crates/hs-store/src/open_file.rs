@@ -2,6 +2,7 @@
 
 use std::fs::{self, File};
 use std::io::{self, ErrorKind};
+use std::num::NonZeroU64;
 use std::os::unix::fs::{FileExt, FileTypeExt, MetadataExt};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
@@ -19,8 +20,11 @@ use crate::ShownDevice;
 const PATIENCE: Duration = Duration::from_secs(60);
 /// How often the path is tried meanwhile.
 const LOOK: Duration = Duration::from_millis(200);
-/// How long a device may be shown that answers no command any more.
+/// Commands to a device that is pulled out fail before the kernel stops showing it. Looks are so far apart.
 const VANISHES: Duration = Duration::from_millis(50);
+/// The most looks at a device that answers nothing. A hub says after up to 256 ms what was pulled out, and
+/// the kernel waits for its readers several times before it takes the device away.
+const MOST_LOOKS: u32 = 40;
 /// What reads of a device say that is not there any more.
 const GONE: [Errno; 3] = [Errno::IO, Errno::NXIO, Errno::NODEV];
 
@@ -49,14 +53,33 @@ impl Handles {
         self.device.as_ref().is_some_and(ShownDevice::is_gone)
     }
 
-    /// The same after a read that failed: commands to a device fail a moment before it vanishes.
+    /// The same after a read that failed, and a moment later.
     fn is_gone_soon(&self) -> bool {
         self.device.is_some()
-            && (self.is_gone() || {
-                std::thread::sleep(VANISHES);
-                self.is_gone()
-            })
+            && vanishes(|| self.is_gone(), || self.answers(), || std::thread::sleep(VANISHES))
     }
+
+    /// Whether the first block comes; from the device, unless the kernel cannot drop what it has of it.
+    fn answers(&self) -> bool {
+        let _ = rustix::fs::fadvise(&self.random, 0, NonZeroU64::new(BLOCK_BYTES), Advice::DontNeed);
+        self.random.read_at(&mut [0; BLOCK_BYTES as usize], 0).is_ok_and(|bytes| bytes > 0)
+    }
+}
+
+/// Whether a device goes that has just failed to read a place. One that still answers has a bad place there,
+/// and is given one more look.
+fn vanishes(is_gone: impl Fn() -> bool, answers: impl Fn() -> bool, pause: impl Fn()) -> bool {
+    for _ in 0..MOST_LOOKS {
+        if is_gone() {
+            return true;
+        }
+        let has_answered = answers();
+        pause();
+        if has_answered {
+            break;
+        }
+    }
+    is_gone()
 }
 
 /// An open file that is opened again at its path when its device was gone.
@@ -168,5 +191,28 @@ pub(crate) fn describe(kind: fs::FileType) -> &'static str {
         _ if kind.is_socket() => "a socket",
         _ if kind.is_char_device() => "a character device",
         _ => "a special file",
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::cell::Cell;
+
+    use super::*;
+
+    /// What is found of a device that is shown for so many looks, and how often was waited.
+    fn found(shown: u32, answers: bool) -> (bool, u32) {
+        let pauses = Cell::new(0);
+        let gone = vanishes(|| pauses.get() >= shown, || answers, || pauses.set(pauses.get() + 1));
+        (gone, pauses.get())
+    }
+
+    #[test]
+    fn a_device_that_answers_nothing_is_given_time_to_vanish() {
+        assert_eq!(found(0, false), (true, 0));
+        assert_eq!(found(10, false), (true, 10));
+        assert_eq!(found(u32::MAX, false), (false, MOST_LOOKS));
+        // Places that cannot be read must not cost more than they do.
+        assert_eq!((found(u32::MAX, true), found(1, true)), ((false, 1), (true, 1)));
     }
 }

@@ -21,6 +21,7 @@ pub(crate) const LONG: &[Step] = &[
     ("containerd", |root| {
         cli(root, "containerd_deaths::a_container_does_not_notice_that_snap", "KILLS", "180")
     }),
+    ("containerd-2", second_containerd),
     ("kept", |root| cli(root, "keeps::what_was_flushed", "KILLS", "1000")),
     ("recorded", |root| cli(root, "recorded_ext4::", "FLUSHES", "1000")),
     ("week", |root| filtered(root, "hs-overlay", "week::", &[("HEADSTART_OVERLAY_HOURS", "168")])),
@@ -56,7 +57,7 @@ fn minimum(root: &Path) -> Outcome {
 }
 
 /// The same words as in the profile.
-const LEFT_OUT: &str = "test(/^(accelerate_boots::|netboot::|newer_debian::|iso_record::a_trace_of_a_medium|installed::an_update_is_kept)/)";
+const LEFT_OUT: &str = "test(/^(accelerate_boots::|netboot::|newer_debian::|iso_record::a_trace_of_a_medium|installed::an_update_is_kept|containerd_second::)/)";
 
 /// Inputs of each property test in the long run.
 const LONG_CASES: &str = "5000";
@@ -87,10 +88,27 @@ fn filtered(root: &Path, package: &str, filter: &str, variables: &[(&str, &str)]
     )
 }
 
-/// Tests that `make test` leaves out, by its profile in `.config/nextest.toml`.
+/// Tests that `make test` leaves out, by its profile in `.config/nextest.toml`. Those of containerd 2 have a
+/// step of their own.
 fn left_out(root: &Path) -> Outcome {
-    let arguments = ["-p", "headstart", "--test", "cli", "-E", LEFT_OUT];
+    let filter = format!("{LEFT_OUT} & not test(/^containerd_second::/)");
+    let arguments = ["-p", "headstart", "--test", "cli", "-E", filter.as_str()];
     nextest::run(root, &Run { profile: "long", arguments: &arguments, variables: &[], plain: false })
+}
+
+/// All tests with containerd, by containerd 2 and its clients, which are built here.
+fn second_containerd(root: &Path) -> Outcome {
+    if Command::new("go").arg("version").output().is_err() {
+        return Outcome::Skipped("go is missing, which builds containerd 2".into());
+    }
+    let folder = cargo::target(root).join("containerd-2");
+    let built = Outcome::of(Command::new(root.join("scripts/containerd-2.sh")).arg(&folder));
+    if !matches!(built, Outcome::Passed) {
+        return built;
+    }
+    let path = std::env::var("PATH").unwrap_or_default();
+    let path = format!("{}:{path}", folder.join("bin").display());
+    filtered(root, "headstart", "/^containerd/", &[("PATH", path.as_str())])
 }
 
 /// The program as people get it; what became of the build otherwise.

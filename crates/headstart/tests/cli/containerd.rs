@@ -31,6 +31,56 @@ pub(crate) fn can_run() -> bool {
     machine_has(START) && has_tools(TOOLS)
 }
 
+/// Whether the containerd on PATH is of the second series, which Debian 12 does not have.
+pub(crate) fn is_second() -> bool {
+    !tool("containerd", &["--version"]).stdout.contains(" 1.")
+}
+
+/// The configuration of a containerd that has its files in a folder.
+fn configuration(folder: &str) -> String {
+    let same = format!(
+        r#"root = "{folder}data"
+state = "{folder}state"
+disabled_plugins = ["io.containerd.snapshotter.v1.btrfs", "io.containerd.snapshotter.v1.zfs",
+    "io.containerd.snapshotter.v1.aufs", "io.containerd.snapshotter.v1.devmapper",
+    "io.containerd.tracing.processor.v1.otlp", "io.containerd.nri.v1.nri"]
+[grpc]
+  address = "{folder}c.sock"
+[proxy_plugins.headstart]
+  type = "snapshot"
+  address = "{folder}s.sock"
+[plugins."io.containerd.internal.v1.opt"]
+  path = "{folder}opt"
+"#
+    );
+    let (version, own) = if is_second() { (3, SECOND) } else { (2, FIRST) };
+    format!("version = {version}\n{same}{own}")
+}
+
+/// What containerd 1 is told besides.
+const FIRST: &str = r#"[plugins."io.containerd.grpc.v1.cri".containerd]
+  snapshotter = "headstart"
+  disable_snapshot_annotations = false
+"#;
+
+/// What containerd 2 is told besides: its transfer service unpacks for these two. Tests run on machines that
+/// let no process be spared when memory is short.
+const SECOND: &str = r#"[proxy_plugins.headstart.exports]
+  enable_remote_snapshot_annotations = "true"
+[plugins."io.containerd.cri.v1.images"]
+  snapshotter = "headstart"
+[plugins."io.containerd.cri.v1.images".pinned_images]
+  sandbox = "localhost/pause:1"
+[plugins."io.containerd.cri.v1.runtime"]
+  restrict_oom_score_adj = true
+[[plugins."io.containerd.transfer.v1.local".unpack_config]]
+  platform = "linux"
+  snapshotter = "headstart"
+[[plugins."io.containerd.transfer.v1.local".unpack_config]]
+  platform = "linux"
+  snapshotter = "overlayfs"
+"#;
+
 /// A process that is killed when its test ends.
 pub(crate) struct Daemon(Child);
 
@@ -104,26 +154,7 @@ impl<'a> Containers<'a> {
     /// Starts a containerd too.
     pub(crate) fn with_containerd(mut self) -> Self {
         let scene = self.scene;
-        let folder = scene.arg("");
-        let config = format!(
-            r#"version = 2
-root = "{folder}data"
-state = "{folder}state"
-disabled_plugins = ["io.containerd.snapshotter.v1.btrfs", "io.containerd.snapshotter.v1.zfs",
-    "io.containerd.snapshotter.v1.aufs", "io.containerd.snapshotter.v1.devmapper",
-    "io.containerd.tracing.processor.v1.otlp"]
-[grpc]
-  address = "{folder}c.sock"
-[proxy_plugins.headstart]
-  type = "snapshot"
-  address = "{folder}s.sock"
-[plugins."io.containerd.internal.v1.opt"]
-  path = "{folder}opt"
-[plugins."io.containerd.grpc.v1.cri".containerd]
-  snapshotter = "headstart"
-  disable_snapshot_annotations = false
-"#
-        );
+        let config = configuration(&scene.arg(""));
         fs::write(scene.path("containerd.toml"), config).expect("written");
         let mut command = Command::new("containerd");
         command.arg("-c").arg(scene.path("containerd.toml"));
@@ -336,7 +367,7 @@ pub(crate) fn with_registry(data_bytes: usize) -> Option<(Scene, PathBuf, Regist
 }
 
 /// Layers that the registry was asked for.
-fn layers_fetched(scene: &Scene, layout: &Path) -> usize {
+pub(crate) fn layers_fetched(scene: &Scene, layout: &Path) -> usize {
     let manifest = manifest(layout);
     let log = fs::read_to_string(scene.path("registry.log")).expect("a log");
     let layers = manifest["layers"].as_array().expect("layers").iter();

@@ -20,6 +20,7 @@ mod containerd_deaths;
 mod containerd_many;
 mod containerd_registry;
 mod containerd_removals;
+mod containerd_second;
 mod containers;
 mod deaths;
 mod demo;

@@ -61,10 +61,20 @@ impl Relay {
         self.seen.lock().held
     }
 
-    /// The first lines of all requests since this was asked last.
+    /// The first lines of all requests since this was asked last, with the range that each asks for.
     pub(crate) fn take_lines(&self) -> Vec<String> {
         std::mem::take(&mut self.seen.lock().lines)
     }
+}
+
+/// The range that a request asks for, behind a space; or nothing.
+fn range_of(head: &[u8]) -> String {
+    let head = String::from_utf8_lossy(head).to_lowercase();
+    let mut lines = head.split("\r\n");
+    lines
+        .find_map(|line| line.strip_prefix("range: bytes="))
+        .map(|range| format!(" {range}"))
+        .unwrap_or_default()
 }
 
 fn pass(mut client: TcpStream, mut server: TcpStream, seen: &Mutex<Traffic>, rule: &Mutex<Rule>) {
@@ -76,7 +86,7 @@ fn pass(mut client: TcpStream, mut server: TcpStream, seen: &Mutex<Traffic>, rul
             let line = String::from_utf8_lossy(first).into_owned();
             let is_held = rule.lock()(&line);
             let mut seen = seen.lock();
-            seen.lines.push(line);
+            seen.lines.push(line + &range_of(&buffer[..read]));
             seen.held += usize::from(is_held);
             drop(seen);
             if is_held {

@@ -1,0 +1,36 @@
+#!/bin/sh
+# Builds containerd 2 and CRI's client, which Debian 12 does not have, for tests of `headstart snapshotter`.
+#
+#   scripts/containerd-2.sh DIR     programs come into DIR/bin; what is there is not built again
+#
+# Needs Go 1.26 or newer and its module proxy. Takes ten minutes on one core. nerdctl is no module there: its
+# test takes one that is on PATH.
+set -eu
+
+CONTAINERD=v2.3.5
+CRI_TOOLS=v1.34.0
+
+mkdir -p "$1/bin"
+cd "$1"
+export CGO_ENABLED=0 GOFLAGS='-p=1 -buildvcs=false'
+
+# build MODULE VERSION PROGRAM...: each module is built by what its own go.mod asks for.
+build() {
+    module=$1 version=$2
+    shift 2
+    name=$(basename "$module")
+    mkdir -p "$name"
+    for program; do
+        [ -x "bin/$program" ] && [ "$(cat "bin/$program.version" 2>/dev/null)" = "$version" ] && continue
+        (
+            cd "$name"
+            [ -e go.mod ] || go mod init headstart.invalid/tools
+            go get "$module/cmd/$program@$version"
+            go build -o "../bin/$program" "$module/cmd/$program"
+        )
+        echo "$version" >"bin/$program.version"
+    done
+}
+
+build github.com/containerd/containerd/v2 "$CONTAINERD" containerd ctr containerd-shim-runc-v2
+build sigs.k8s.io/cri-tools "$CRI_TOOLS" crictl
