@@ -62,3 +62,9 @@ pub(crate) fn has_session() -> bool {
             .is_ok_and(|text| text.lines().any(|line| line == "CLASS=user" || line == "CLASS=user-early"))
     })
 }
+
+/// Whether systemd has ended everything else, and only unmounts: it does not tell those whose name keeps them
+/// from being ended.
+pub(crate) fn is_going_down() -> bool {
+    fs::read_to_string("/proc/1/comm").is_ok_and(|name| name.starts_with("systemd-shut"))
+}

@@ -141,7 +141,7 @@ fn status(path: &Path, named: Option<&Path>, json: bool) -> anyhow::Result<()> {
 
 fn say(status: &Status) {
     let switch = if status.on { "on" } else { "off" };
-    let now = if status.running { ", recording just now" } else { "" };
+    let now = if status.running { ", at work just now" } else { "" };
     show::line(format_args!("accelerate: {switch}{now}; {} ({})", status.root.display(), status.file_system));
     if let Some(problem) = &status.problem {
         show::line(format_args!("list: {problem}"));
@@ -161,10 +161,12 @@ fn say(status: &Status) {
         if let Some(asked) = &last.asked {
             let stopped =
                 asked.stopped.as_ref().map(|why| format!("; ended early: {why}")).unwrap_or_default();
+            let used = last.used_pages.map(|pages| format!(", {} of it used", ByteSize(pages * BLOCK_BYTES)));
             show::line(format_args!(
-                "last boot: {} in {:.1} s, from a device with {}{stopped}",
+                "last boot: {} in {:.1} s{}, from a device with {}{stopped}",
                 ByteSize(asked.pages * BLOCK_BYTES),
                 asked.seconds,
+                used.unwrap_or_default(),
                 asked.device
             ));
         }
