@@ -9,6 +9,7 @@ use hs_linux::LinuxError;
 use serde::{Deserialize, Serialize};
 
 use crate::kept::write_private;
+use crate::machine::ProcessorTime;
 use crate::{EarlyError, KeptList, OnlyOne, Recording, Root, Switch, Warmed, Warming, Watch, machine};
 
 /// In an initramfs this program begins before the kernel's file systems are where the system will have them. A
@@ -49,6 +50,13 @@ pub struct LastBoot {
     pub used_pages: Option<u64>,
     /// Seconds that were recorded; nothing where the kernel does not show what comes.
     pub recorded_s: Option<f64>,
+    /// The processors' time that asking and recording took, in seconds, and all that the machine took since it
+    /// was switched on.
+    #[serde(default)]
+    pub processor_s: f64,
+    /// See `processor_s`.
+    #[serde(default)]
+    pub machine_processor_s: f64,
     /// What went wrong.
     pub problem: Option<String>,
 }
@@ -128,6 +136,8 @@ pub fn boot(mut is_told_to_end: impl FnMut() -> bool) -> Result<BootEnd, EarlyEr
     last.asked = asked;
     last.used_pages = recording.ok().and_then(|recording| used_pages(&recording, &warming));
     last.recorded_s = (end == BootEnd::Recorded).then(|| began.elapsed().as_secs_f64());
+    last.processor_s = machine::own_processor_s();
+    last.machine_processor_s = ProcessorTime::now().busy_s();
     last.ended_s = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default().as_secs();
     if switch.is_on() {
         last.write(&switch)?;

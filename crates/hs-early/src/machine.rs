@@ -30,12 +30,16 @@ pub fn is_on_battery() -> Option<bool> {
     Some(!["Mains", "USB"].iter().flat_map(|kind| of(kind)).any(|path| is_online(&path)))
 }
 
-/// The processors' time so far, all and idle, in ticks.
+/// The processors' time so far, all, idle and waiting for the disk, in ticks.
 #[derive(Clone, Copy, Default, Debug)]
 pub(crate) struct ProcessorTime {
     all: u64,
     idle: u64,
+    waiting: u64,
 }
+
+/// /proc/stat counts in hundredths of a second.
+const TICKS_A_SECOND: f64 = 100.0;
 
 impl ProcessorTime {
     /// The first line of /proc/stat: user, nice, system, idle, iowait, …
@@ -43,7 +47,13 @@ impl ProcessorTime {
         let text = fs::read_to_string("/proc/stat").unwrap_or_default();
         let numbers = text.lines().next().unwrap_or_default().split_ascii_whitespace().skip(1);
         let ticks: Vec<u64> = numbers.take(8).filter_map(|ticks| ticks.parse().ok()).collect();
-        Self { all: ticks.iter().sum(), idle: ticks.get(3).copied().unwrap_or(0) }
+        let at = |index: usize| ticks.get(index).copied().unwrap_or(0);
+        Self { all: ticks.iter().sum(), idle: at(3), waiting: at(4) }
+    }
+
+    /// Seconds of work.
+    pub(crate) fn busy_s(self) -> f64 {
+        self.all.saturating_sub(self.idle + self.waiting) as f64 / TICKS_A_SECOND
     }
 
     /// The share that was idle since `earlier`, in percent.
@@ -52,6 +62,12 @@ impl ProcessorTime {
         let idle = self.idle.saturating_sub(earlier.idle);
         (idle * 100).checked_div(all).map_or(100, |percent| percent.min(100) as u8)
     }
+}
+
+/// The processor's time that this process has taken, in seconds.
+pub(crate) fn own_processor_s() -> f64 {
+    let time = rustix::time::clock_gettime(rustix::time::ClockId::ProcessCPUTime);
+    time.tv_sec as f64 + time.tv_nsec as f64 / 1e9
 }
 
 /// Whether a user is logged in, as logind has it; the greeter of a display manager is none.
