@@ -62,9 +62,9 @@ impl PageList {
         self.drop_unused_files();
     }
 
-    /// Takes new places of pages on the device: `place_of` is asked with a file's number and a page, and gives
-    /// zero for a page that has none, and nothing for one whose place stays as it is. What is listed, and when
-    /// it was first used, stays. Gives whether anything is new.
+    /// Takes new places of pages on the device: `place_of` is asked with a file's number and a page. It gives
+    /// zero for a page that has none, and nothing for one whose place stays as it is. What is listed, and
+    /// when it was first used, stays. Gives whether anything is new.
     pub fn take_places(&mut self, mut place_of: impl FnMut(u32, u64) -> Option<u64>) -> bool {
         let mut known = self.known(0);
         let mut is_new = false;
@@ -245,7 +245,10 @@ mod tests {
         list.merge(vec![file("a")], &[at(4, 70, 9), at(5, 71, 9), at(6, 30, 9), used(None, 8, 1)]);
         assert_eq!(shown(&list), [("device", 8, 1, 1, 0), ("/a", 4, 2, 9, 0), ("/a", 6, 1, 9, 0)]);
         let old = list.clone();
-        assert!(!list.take_places(|_, _| None) && !list.take_places(|_, page| Some([70, 71, 30][page as usize - 4])));
+        assert!(
+            !list.take_places(|_, _| None)
+                && !list.take_places(|_, page| Some([70, 71, 30][page as usize - 4]))
+        );
         assert_eq!(list, old);
         // One piece, but for a page that stays unknown; metadata stays where it is.
         assert!(list.take_places(|_, page| Some(500 + page)));

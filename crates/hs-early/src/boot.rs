@@ -12,8 +12,8 @@ use crate::kept::write_private;
 use crate::machine::ProcessorTime;
 use crate::{EarlyError, KeptList, OnlyOne, Recording, Root, Switch, Warmed, Warming, Watch, machine};
 
-/// In an initramfs this program begins before the kernel's file systems are where the system will have them. A
-/// slow machine needs long for what is left of its initramfs.
+/// In an initramfs this program begins before the kernel's file systems are where the system will have them.
+/// A slow machine needs long for what is left of its initramfs.
 const KERNELS_OWN: [&str; 2] = ["/proc/self/mountinfo", "/sys/kernel"];
 const PROC_PATIENCE: Duration = Duration::from_secs(60);
 const PROC_PAUSE: Duration = Duration::from_millis(5);
@@ -50,8 +50,8 @@ pub struct LastBoot {
     pub used_pages: Option<u64>,
     /// Seconds that were recorded; nothing where the kernel does not show what comes.
     pub recorded_s: Option<f64>,
-    /// The processors' time that asking and recording took, in seconds, and all that the machine took since it
-    /// was switched on.
+    /// The processors' time that asking and recording took, in seconds, and all that the machine took since
+    /// it was switched on.
     #[serde(default)]
     pub processor_s: f64,
     /// See `processor_s`.
@@ -134,7 +134,10 @@ pub fn boot(mut is_told_to_end: impl FnMut() -> bool) -> Result<BootEnd, EarlyEr
         Err(_) => BootEnd::AskedOnly,
     };
     last.asked = asked;
-    last.used_pages = recording.ok().and_then(|recording| used_pages(&recording, &warming));
+    last.used_pages = recording
+        .ok()
+        .filter(|_| last.asked.is_some())
+        .and_then(|recording| used_pages(&recording, &warming));
     last.recorded_s = (end == BootEnd::Recorded).then(|| began.elapsed().as_secs_f64());
     last.processor_s = machine::own_processor_s();
     last.machine_processor_s = ProcessorTime::now().busy_s();

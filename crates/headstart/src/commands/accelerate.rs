@@ -89,7 +89,8 @@ fn off(quiet: bool) -> anyhow::Result<()> {
 fn is_installed(program: &str) -> bool {
     let path = std::env::var_os("PATH").unwrap_or_default();
     let is_there = |folder: PathBuf| folder.join(program).is_file();
-    std::env::split_paths(&path).chain(["/usr/sbin".into(), "/sbin".into()]).any(is_there)
+    let usual = ["/usr/sbin", "/usr/bin", "/sbin", "/bin"].map(PathBuf::from);
+    std::env::split_paths(&path).chain(usual).any(is_there)
 }
 
 fn tool(program: &str, arguments: &[&str]) -> anyhow::Result<()> {

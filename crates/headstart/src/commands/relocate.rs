@@ -53,7 +53,11 @@ struct AtWork {
 impl AtWork {
     fn begin(root: &Path) -> anyhow::Result<Self> {
         let is_of_boots = root.canonicalize().is_ok_and(|path| path == Path::new("/"));
-        let only_one = if is_of_boots { OnlyOne::take().context("take the lock of this system's starts")? } else { None };
+        let only_one = if is_of_boots {
+            OnlyOne::take().context("take the lock of this system's starts")?
+        } else {
+            None
+        };
         if is_of_boots && only_one.is_none() {
             bail!(
                 "this boot is recorded just now, and what moves would count as a part of it: wait until \

@@ -175,8 +175,13 @@ impl Slow {
         let scene = &this.system.scene;
         run(["build", &scene.arg("disk"), "-o", &scene.arg("disk.hsi"), "--codec", "zstd:1"]).ok();
         scene.folder("dir");
-        let ran = this.script(&[], &format!("headstart accelerate on --no-initramfs >/dev/null
-            headstart accelerate record -- sh -c '{READ_ALL}'"));
+        let ran = this.script(
+            &[],
+            &format!(
+                "headstart accelerate on --no-initramfs >/dev/null
+            headstart accelerate record -- sh -c '{READ_ALL}'"
+            ),
+        );
         records(&ran).then(|| fs::copy(scene.path("changes"), scene.path("recorded")).expect("copied"))?;
         assert_eq!(ran.code, Some(0), "{ran:?}");
         Some(this)
