@@ -74,9 +74,6 @@ fn a_debian_records_its_boot_and_reads_ahead_at_the_next() {
     let asked =
         machine.ran("journalctl -b -o cat -u headstart-accelerate; headstart accelerate status --json");
     assert!(asked.contains("\"running\": true"), "{asked}");
-    machine.ran("while headstart accelerate status --json | grep -q '\"running\": true'; do sleep 1; done");
-    let status = machine.ran("headstart accelerate status");
-    assert!(status.contains("from 2 starts") && status.contains(" of it used, from a device"), "{status}");
     machine.ran("headstart accelerate off; echo ended");
     let off = machine
         .ran("ls -A /var/lib/headstart; ls /sys/kernel/tracing/instances; headstart accelerate status");
