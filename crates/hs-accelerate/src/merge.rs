@@ -42,15 +42,7 @@ type Pages = BTreeMap<(u32, u64), Known>;
 impl PageList {
     /// Takes in the recording of one more start: `pages`, of which each comes once, of `files`.
     pub fn merge(&mut self, files: Vec<ListedFile>, pages: &[RecordedPage]) {
-        let mut known: Pages = BTreeMap::new();
-        for run in &self.runs {
-            for at in 0..u64::from(run.pages) {
-                let place = if run.place == 0 { 0 } else { run.place + at };
-                let unused_starts = run.unused_starts.saturating_add(1);
-                let page = Known { place, at_ms: run.at_ms, unused_starts };
-                known.insert((run.file.map_or(0, |file| file + 1), run.page + at), page);
-            }
-        }
+        let mut known = self.known(1);
         let places = self.take_files(files);
         for page in pages.iter().filter(|page| page.is_used) {
             let file = match page.file {
@@ -68,6 +60,37 @@ impl PageList {
         limit(&mut self.runs);
         self.starts = self.starts.saturating_add(1);
         self.drop_unused_files();
+    }
+
+    /// Takes new places of pages on the device: `place_of` is asked with a file's number and a page. It gives
+    /// zero for a page that has none, and nothing for one whose place stays as it is. What is listed, and
+    /// when it was first used, stays. Gives whether anything is new.
+    pub fn take_places(&mut self, mut place_of: impl FnMut(u32, u64) -> Option<u64>) -> bool {
+        let mut known = self.known(0);
+        let mut is_new = false;
+        for (&(file, page), known) in &mut known {
+            let place = file.checked_sub(1).and_then(|file| place_of(file, page)).unwrap_or(known.place);
+            is_new |= place != known.place;
+            known.place = place;
+        }
+        if is_new {
+            self.runs = runs_of(&known);
+        }
+        is_new
+    }
+
+    /// Page by page, `starts` starts later.
+    fn known(&self, starts: u8) -> Pages {
+        let mut known: Pages = BTreeMap::new();
+        for run in &self.runs {
+            for at in 0..u64::from(run.pages) {
+                let place = if run.place == 0 { 0 } else { run.place + at };
+                let unused_starts = run.unused_starts.saturating_add(starts);
+                let page = Known { place, at_ms: run.at_ms, unused_starts };
+                known.insert((run.file.map_or(0, |file| file + 1), run.page + at), page);
+            }
+        }
+        known
     }
 
     /// Adds files that are new, and gives the place of each one in the list.
@@ -213,6 +236,27 @@ mod tests {
         let renamed = ListedFile { path: "/new".to_owned(), ..file("a") };
         list.merge(vec![renamed], &[asked]);
         assert_eq!(shown(&list), [("/new", 1, 1, 500, 0)]);
+    }
+
+    #[test]
+    fn new_places_cut_and_join_runs_and_change_nothing_else() {
+        let mut list = empty();
+        let at = |page, place, at_ms| RecordedPage { place, ..used(Some(0), page, at_ms) };
+        list.merge(vec![file("a")], &[at(4, 70, 9), at(5, 71, 9), at(6, 30, 9), used(None, 8, 1)]);
+        assert_eq!(shown(&list), [("device", 8, 1, 1, 0), ("/a", 4, 2, 9, 0), ("/a", 6, 1, 9, 0)]);
+        let old = list.clone();
+        assert!(
+            !list.take_places(|_, _| None)
+                && !list.take_places(|_, page| Some([70, 71, 30][page as usize - 4]))
+        );
+        assert_eq!(list, old);
+        // One piece, but for a page that stays unknown; metadata stays where it is.
+        assert!(list.take_places(|_, page| Some(500 + page)));
+        assert_eq!(shown(&list), [("device", 8, 1, 1, 0), ("/a", 4, 3, 9, 0)]);
+        assert_eq!((list.runs[0].place, list.runs[1].place), (8, 504));
+        assert!(list.take_places(|_, page| Some(if page == 5 { 0 } else { 500 + page })));
+        assert_eq!(list.runs.iter().map(|run| run.place).collect::<Vec<_>>(), [8, 504, 0, 506]);
+        assert_eq!((list.starts, list.pages()), (1, 4));
     }
 
     #[test]

@@ -9,11 +9,13 @@ use hs_linux::LinuxError;
 use serde::{Deserialize, Serialize};
 
 use crate::kept::write_private;
-use crate::switch::lock;
-use crate::{EarlyError, KeptList, Recording, Root, Switch, Warmed, Warming, Watch, machine};
+use crate::machine::ProcessorTime;
+use crate::{EarlyError, KeptList, OnlyOne, Recording, Root, Switch, Warmed, Warming, Watch, machine};
 
-/// In an initramfs this program begins before /proc is where the system will have it.
-const PROC_PATIENCE: Duration = Duration::from_secs(10);
+/// In an initramfs this program begins before the kernel's file systems are where the system will have them.
+/// A slow machine needs long for what is left of its initramfs.
+const KERNELS_OWN: [&str; 2] = ["/proc/self/mountinfo", "/sys/kernel"];
+const PROC_PATIENCE: Duration = Duration::from_secs(60);
 const PROC_PAUSE: Duration = Duration::from_millis(5);
 /// Pages are judged when they should have been used so long ago: a start that reads ahead is not slower than
 /// the recorded one.
@@ -44,8 +46,17 @@ pub struct LastBoot {
     pub ended_s: u64,
     /// What was asked for; nothing at the first boot.
     pub asked: Option<Warmed>,
+    /// How many of these pages were used until the end; nothing where that is not seen.
+    pub used_pages: Option<u64>,
     /// Seconds that were recorded; nothing where the kernel does not show what comes.
     pub recorded_s: Option<f64>,
+    /// The processors' time that asking and recording took, in seconds, and all that the machine took since
+    /// it was switched on.
+    #[serde(default)]
+    pub processor_s: f64,
+    /// See `processor_s`.
+    #[serde(default)]
+    pub machine_processor_s: f64,
     /// What went wrong.
     pub problem: Option<String>,
 }
@@ -78,7 +89,7 @@ pub fn boot(mut is_told_to_end: impl FnMut() -> bool) -> Result<BootEnd, EarlyEr
     if !switch.is_on() {
         return Ok(BootEnd::Off);
     }
-    let Some(_lock) = lock().map_err(LinuxError::io("lock", "headstart-accelerate"))? else {
+    let Some(_only_one) = OnlyOne::take().map_err(LinuxError::io("lock", "headstart-accelerate"))? else {
         return Ok(BootEnd::Already);
     };
     wait_for_proc();
@@ -99,7 +110,7 @@ pub fn boot(mut is_told_to_end: impl FnMut() -> bool) -> Result<BootEnd, EarlyEr
     });
     let began = Instant::now();
     let warming = Warming::new(Arc::clone(&root), Arc::clone(&list));
-    let goes_on = || switch.is_on() && !is_told_to_end();
+    let mut goes_on = || switch.is_on() && !machine::is_going_down() && !is_told_to_end();
     // What was recorded until now, beside what was known before this boot.
     let keep = |recording: &Recording| {
         let mut list = (*list).clone();
@@ -108,10 +119,12 @@ pub fn boot(mut is_told_to_end: impl FnMut() -> bool) -> Result<BootEnd, EarlyEr
     };
     let (followed, asked) = std::thread::scope(|scope| {
         let asked = scope.spawn(|| (!list.runs.is_empty()).then(|| warming.run(None)));
-        let followed = recording.as_ref().map(|recording| follow(recording, &warming, goes_on, keep));
-        if !matches!(followed, Ok(Ok(Followed::Idle)) | Err(_)) {
-            warming.stop(None);
+        let followed = recording.as_ref().map(|recording| follow(recording, &warming, &mut goes_on, keep));
+        if matches!(followed, Ok(Ok(Followed::Idle)) | Err(_)) {
+            // What is left of the list is still asked for.
+            while warming.is_under_way() && goes_on() {}
         }
+        warming.stop(None);
         (followed, asked.join().unwrap_or_default())
     });
     let end = match followed {
@@ -121,10 +134,24 @@ pub fn boot(mut is_told_to_end: impl FnMut() -> bool) -> Result<BootEnd, EarlyEr
         Err(_) => BootEnd::AskedOnly,
     };
     last.asked = asked;
+    last.used_pages = recording
+        .ok()
+        .filter(|_| last.asked.is_some())
+        .and_then(|recording| used_pages(&recording, &warming));
     last.recorded_s = (end == BootEnd::Recorded).then(|| began.elapsed().as_secs_f64());
+    last.processor_s = machine::own_processor_s();
+    last.machine_processor_s = ProcessorTime::now().busy_s();
     last.ended_s = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default().as_secs();
-    last.write(&switch)?;
+    if switch.is_on() {
+        last.write(&switch)?;
+    }
     Ok(end)
+}
+
+/// How many of the pages that were asked for were used.
+fn used_pages(recording: &Recording, warming: &Warming) -> Option<u64> {
+    let asked = warming.due(u64::MAX, 0);
+    recording.page_ins().usage(asked.into_iter()).ok().map(|(_, used)| used)
 }
 
 #[derive(Clone, Copy, PartialEq, Eq)]
@@ -138,7 +165,7 @@ enum Followed {
 fn follow(
     recording: &Recording,
     warming: &Warming,
-    mut goes_on: impl FnMut() -> bool,
+    goes_on: &mut impl FnMut() -> bool,
     keep: impl Fn(&Recording) -> Result<(), EarlyError>,
 ) -> Result<Followed, EarlyError> {
     let (began, mut ending) = (Instant::now(), Ending::default());
@@ -174,7 +201,7 @@ fn follow(
 
 fn wait_for_proc() {
     let began = Instant::now();
-    while !Path::new("/proc/self/mountinfo").exists() && began.elapsed() < PROC_PATIENCE {
+    while !KERNELS_OWN.iter().all(|path| Path::new(path).exists()) && began.elapsed() < PROC_PATIENCE {
         std::thread::sleep(PROC_PAUSE);
     }
 }

@@ -9,6 +9,7 @@ use hs_accelerate::{MAX_LIST_BYTES, PageList};
 use hs_linux::LinuxError;
 use rustix::fs::{Mode, OFlags};
 
+use crate::places::look_again;
 use crate::{EarlyError, Root};
 
 /// Where lists are kept, on the file system that they are of.
@@ -80,6 +81,20 @@ impl KeptList {
     /// Those of writing, such as a full disk.
     pub fn write(&self, list: &PageList) -> Result<(), EarlyError> {
         write_private(&self.path, &list.encode())
+    }
+
+    /// Looks where the pages of the list lie now, and keeps that: the old list stays until the new one is
+    /// whole. A list that is not there, also one that goes meanwhile, stays away. Gives whether it changed.
+    ///
+    /// # Errors
+    /// Those of [`read`](Self::read) and [`write`](Self::write).
+    pub fn update_places(&self, root: &Root) -> Result<bool, EarlyError> {
+        let Some(mut list) = self.read(root)? else { return Ok(false) };
+        if !look_again(root, &mut list) || !self.path.exists() {
+            return Ok(false);
+        }
+        self.write(&list)?;
+        Ok(true)
     }
 
     /// Removes it.

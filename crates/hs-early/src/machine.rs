@@ -30,12 +30,16 @@ pub fn is_on_battery() -> Option<bool> {
     Some(!["Mains", "USB"].iter().flat_map(|kind| of(kind)).any(|path| is_online(&path)))
 }
 
-/// The processors' time so far, all and idle, in ticks.
+/// The processors' time so far, all, idle and waiting for the disk, in ticks.
 #[derive(Clone, Copy, Default, Debug)]
 pub(crate) struct ProcessorTime {
     all: u64,
     idle: u64,
+    waiting: u64,
 }
+
+/// /proc/stat counts in hundredths of a second.
+const TICKS_A_SECOND: f64 = 100.0;
 
 impl ProcessorTime {
     /// The first line of /proc/stat: user, nice, system, idle, iowait, …
@@ -43,7 +47,13 @@ impl ProcessorTime {
         let text = fs::read_to_string("/proc/stat").unwrap_or_default();
         let numbers = text.lines().next().unwrap_or_default().split_ascii_whitespace().skip(1);
         let ticks: Vec<u64> = numbers.take(8).filter_map(|ticks| ticks.parse().ok()).collect();
-        Self { all: ticks.iter().sum(), idle: ticks.get(3).copied().unwrap_or(0) }
+        let at = |index: usize| ticks.get(index).copied().unwrap_or(0);
+        Self { all: ticks.iter().sum(), idle: at(3), waiting: at(4) }
+    }
+
+    /// Seconds of work.
+    pub(crate) fn busy_s(self) -> f64 {
+        self.all.saturating_sub(self.idle + self.waiting) as f64 / TICKS_A_SECOND
     }
 
     /// The share that was idle since `earlier`, in percent.
@@ -54,6 +64,12 @@ impl ProcessorTime {
     }
 }
 
+/// The processor's time that this process has taken, in seconds.
+pub(crate) fn own_processor_s() -> f64 {
+    let time = rustix::time::clock_gettime(rustix::time::ClockId::ProcessCPUTime);
+    time.tv_sec as f64 + time.tv_nsec as f64 / 1e9
+}
+
 /// Whether a user is logged in, as logind has it; the greeter of a display manager is none.
 pub(crate) fn has_session() -> bool {
     let Ok(sessions) = fs::read_dir("/run/systemd/sessions") else { return false };
@@ -61,4 +77,10 @@ pub(crate) fn has_session() -> bool {
         fs::read_to_string(session.path())
             .is_ok_and(|text| text.lines().any(|line| line == "CLASS=user" || line == "CLASS=user-early"))
     })
+}
+
+/// Whether systemd has ended everything else, and only unmounts: it does not tell those whose name keeps them
+/// from being ended.
+pub(crate) fn is_going_down() -> bool {
+    fs::read_to_string("/proc/1/comm").is_ok_and(|name| name.starts_with("systemd-shut"))
 }

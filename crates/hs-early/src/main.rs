@@ -5,7 +5,8 @@
 
 #![forbid(unsafe_code)]
 
-use std::process::ExitCode;
+use std::os::unix::process::CommandExt;
+use std::process::{Command, ExitCode};
 
 use hs_early::{BootEnd, EarlyError};
 use hs_linux::LinuxError;
@@ -17,12 +18,17 @@ const HELP: &str = "\
 Asks for the pages that the last boots used, and records this one. The service headstart-accelerate and scripts of
 the initramfs call it; `headstart accelerate` is for people.
 
-Usage: headstart-accelerate [boot]";
+Usage: headstart-accelerate [boot|initramfs]";
+
+/// A name that begins so keeps systemd from ending a process when the system of the initramfs ends
+/// (systemd's "Root storage daemons").
+const KEPT: char = '@';
 
 fn main() -> ExitCode {
     let argument = std::env::args().nth(1);
     match argument.as_deref() {
         None | Some("boot") => {}
+        Some("initramfs") => stay_behind_the_initramfs(),
         Some("-h" | "--help") => {
             hs_output::show::line(HELP);
             return ExitCode::SUCCESS;
@@ -48,6 +54,15 @@ fn main() -> ExitCode {
             log_output::failure(&error.to_string());
             ExitCode::FAILURE
         }
+    }
+}
+
+/// Takes a name by which it is kept. chroot(1) of an initramfs gives it none, and not every shell does.
+fn stay_behind_the_initramfs() {
+    let name = std::env::args().next().unwrap_or_default();
+    if !name.starts_with(KEPT) {
+        let error = Command::new(&name).arg0(format!("{KEPT}{name}")).arg("initramfs").exec();
+        log::warn!("it may end with the initramfs: {name}: {error}");
     }
 }
 

@@ -1,15 +1,16 @@
 //! A start is recorded: which pages it brought into the page cache and used.
 
 use std::collections::BTreeMap;
-use std::os::fd::{AsFd, AsRawFd, OwnedFd};
+use std::os::fd::{AsRawFd, OwnedFd};
 use std::path::Path;
 use std::time::{SystemTime, UNIX_EPOCH};
 
 use hs_accelerate::{FileIdentity, ListedFile, PageList, RecordedPage};
 use hs_linux::LinuxError;
-use hs_observe::{Object, PageIn, PageIns, block_files};
+use hs_observe::{Object, PageIn, PageIns};
 use rustix::fs::FileType;
 
+use crate::places::Places;
 use crate::{EarlyError, Root};
 
 /// A recording under way. Dropping it ends it.
@@ -108,19 +109,4 @@ fn path_of(root: &Root, file: &OwnedFd) -> String {
     let inside = path.strip_prefix(&root.path).unwrap_or(&path);
     let path = Path::new("/").join(inside).to_string_lossy().into_owned();
     if path.len() > ListedFile::MAX_PATH_BYTES { String::new() } else { path }
-}
-
-/// Where the pages of a file lie.
-struct Places(Vec<hs_observe::block_files::PagePlaces>);
-
-impl Places {
-    fn of(file: &OwnedFd) -> Self {
-        Self(block_files::places(file.as_fd()).unwrap_or_default())
-    }
-
-    fn of_page(&self, page: u64) -> u64 {
-        let run = self.0.partition_point(|run| run.page <= page).checked_sub(1);
-        let run = run.map(|run| &self.0[run]).filter(|run| page - run.page < run.blocks.count);
-        run.map_or(0, |run| run.blocks.start.0 + (page - run.page))
-    }
 }

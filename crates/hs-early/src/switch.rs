@@ -12,7 +12,7 @@ use crate::EarlyError;
 use crate::kept::{FOLDER, write_private};
 
 /// The name of a socket that the one process which works has: it needs no file system, and goes with it.
-const LOCK: &[u8] = b"headstart-accelerate";
+const LOCK: &str = "headstart-accelerate";
 
 /// The switch of a system.
 #[derive(Clone, Debug)]
@@ -78,17 +78,28 @@ impl Switch {
     }
 }
 
-/// Takes the place of the one process that works; `None` when another one has it.
-pub(crate) fn lock() -> io::Result<Option<UnixListener>> {
-    match UnixListener::bind_addr(&SocketAddr::from_abstract_name(LOCK)?) {
-        Ok(lock) => Ok(Some(lock)),
-        Err(error) if error.kind() == io::ErrorKind::AddrInUse => Ok(None),
-        Err(error) => Err(error),
+/// The place of the one process that works on the starts of this system. It goes with the object.
+#[derive(Debug)]
+pub struct OnlyOne(#[expect(dead_code, reason = "held for its name")] UnixListener);
+
+impl OnlyOne {
+    /// Takes the place; `None` when another process has it.
+    ///
+    /// # Errors
+    /// Those of making a socket.
+    pub fn take() -> io::Result<Option<Self>> {
+        match UnixListener::bind_addr(&SocketAddr::from_abstract_name(LOCK)?) {
+            Ok(lock) => Ok(Some(Self(lock))),
+            Err(error) if error.kind() == io::ErrorKind::AddrInUse => Ok(None),
+            Err(error) => Err(error),
+        }
     }
 }
 
-/// Whether a process records or asks just now.
+/// Whether a process records or asks just now, or lays files anew. It only looks: one that begins in this
+/// moment is not kept from it.
 #[must_use]
 pub fn is_running() -> bool {
-    matches!(lock(), Ok(None))
+    let sockets = fs::read_to_string("/proc/net/unix").unwrap_or_default();
+    sockets.lines().any(|line| line.ends_with(&format!(" @{LOCK}")))
 }

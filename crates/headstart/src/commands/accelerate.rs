@@ -89,7 +89,8 @@ fn off(quiet: bool) -> anyhow::Result<()> {
 fn is_installed(program: &str) -> bool {
     let path = std::env::var_os("PATH").unwrap_or_default();
     let is_there = |folder: PathBuf| folder.join(program).is_file();
-    std::env::split_paths(&path).chain(["/usr/sbin".into(), "/sbin".into()]).any(is_there)
+    let usual = ["/usr/sbin", "/usr/bin", "/sbin", "/bin"].map(PathBuf::from);
+    std::env::split_paths(&path).chain(usual).any(is_there)
 }
 
 fn tool(program: &str, arguments: &[&str]) -> anyhow::Result<()> {
@@ -141,7 +142,7 @@ fn status(path: &Path, named: Option<&Path>, json: bool) -> anyhow::Result<()> {
 
 fn say(status: &Status) {
     let switch = if status.on { "on" } else { "off" };
-    let now = if status.running { ", recording just now" } else { "" };
+    let now = if status.running { ", at work just now" } else { "" };
     show::line(format_args!("accelerate: {switch}{now}; {} ({})", status.root.display(), status.file_system));
     if let Some(problem) = &status.problem {
         show::line(format_args!("list: {problem}"));
@@ -161,10 +162,12 @@ fn say(status: &Status) {
         if let Some(asked) = &last.asked {
             let stopped =
                 asked.stopped.as_ref().map(|why| format!("; ended early: {why}")).unwrap_or_default();
+            let used = last.used_pages.map(|pages| format!(", {} of it used", ByteSize(pages * BLOCK_BYTES)));
             show::line(format_args!(
-                "last boot: {} in {:.1} s, from a device with {}{stopped}",
+                "last boot: {} in {:.1} s{}, from a device with {}{stopped}",
                 ByteSize(asked.pages * BLOCK_BYTES),
                 asked.seconds,
+                used.unwrap_or_default(),
                 asked.device
             ));
         }

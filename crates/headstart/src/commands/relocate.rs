@@ -3,8 +3,8 @@
 use std::ops::ControlFlow;
 use std::path::Path;
 
-use anyhow::bail;
-use hs_early::Root;
+use anyhow::{Context, bail};
+use hs_early::{OnlyOne, Root, Switch};
 use hs_linux::ends::Ends;
 use hs_output::printable::Printable;
 use hs_output::show::{self, Bar};
@@ -21,20 +21,68 @@ pub(crate) fn run(args: &Relocate, json: bool, quiet: bool) -> anyhow::Result<i3
         Some(profile) => of_profile(profile)?,
         None => of_list(args)?,
     };
+    let at_work = if args.dry_run { None } else { Some(AtWork::begin(&args.root)?) };
     let signals = Ends::block()?;
     let bar = Bar::new(quiet || json);
     let options = Options { force: args.flash, dry_run: args.dry_run };
     let report = hs_relocate::relocate(&args.root, &wanted, options, &mut |progress| {
         bar.update("laying anew", progress.moved_bytes, progress.total_bytes);
-        if signals.take().is_some() { ControlFlow::Break(()) } else { ControlFlow::Continue(()) }
+        let is_off = at_work.as_ref().is_some_and(AtWork::is_switched_off);
+        if is_off || signals.take().is_some() { ControlFlow::Break(()) } else { ControlFlow::Continue(()) }
     })?;
     drop(bar);
+    if at_work.is_some_and(|at_work| !at_work.is_switched_off()) {
+        update_lists(args);
+    }
     if json {
         show::json(&report)?;
     } else if !quiet {
         say(&report);
     }
     Ok(i32::from(report.outcome == Outcome::Stopped))
+}
+
+/// A layout of the file system of this system's starts keeps boots from being recorded meanwhile, and ends
+/// when they are switched off. Other file systems have neither.
+struct AtWork {
+    switch: Switch,
+    was_on: bool,
+    _only_one: Option<OnlyOne>,
+}
+
+impl AtWork {
+    fn begin(root: &Path) -> anyhow::Result<Self> {
+        let is_of_boots = root.canonicalize().is_ok_and(|path| path == Path::new("/"));
+        let only_one = if is_of_boots {
+            OnlyOne::take().context("take the lock of this system's starts")?
+        } else {
+            None
+        };
+        if is_of_boots && only_one.is_none() {
+            bail!(
+                "this boot is recorded just now, and what moves would count as a part of it: wait until \
+                 `headstart accelerate status` says no more that it is at work"
+            );
+        }
+        let switch = Switch::of(root);
+        Ok(Self { was_on: switch.is_on(), switch, _only_one: only_one })
+    }
+
+    fn is_switched_off(&self) -> bool {
+        self.was_on && !self.switch.is_on()
+    }
+}
+
+/// Takes the new places into the list that was given, and into the one of boots. Without that they are still
+/// found, and asked for in the order of the old places.
+fn update_lists(args: &Relocate) {
+    let Ok(root) = Root::open(&args.root) else { return };
+    let named = args.list.as_deref().map(|path| list_of(&root, Some(path)));
+    for kept in named.into_iter().chain([list_of(&root, None)]) {
+        if let Err(error) = kept.update_places(&root) {
+            log::warn!("the list has the old places until the next recording: {error}");
+        }
+    }
 }
 
 fn of_profile(path: &Path) -> anyhow::Result<Vec<FileRun>> {

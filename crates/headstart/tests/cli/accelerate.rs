@@ -5,7 +5,10 @@ use std::os::unix::fs::{MetadataExt, PermissionsExt, chown};
 use std::path::Path;
 use std::process::Command;
 
-use crate::scene::{Ran, Scene, has_tools, run, tool, wait_until};
+use rustix::process::Signal;
+
+use crate::mounts::umount;
+use crate::scene::{Ran, Running, Scene, has_tools, run, tool, wait_until};
 
 /// A start: it reads the beginnings of many files, in an order that is not the one on the disk.
 const START: &str = "for n in 7 31 3 19 36 11 28 2 23 15 39 5; do head -c 20000 \"$0/a/$n\"; done >/dev/null";
@@ -19,7 +22,7 @@ fn disk(scene: &Scene, kind: &str, name: &str, uuid: &str) {
     match kind {
         "xfs" => tool("mkfs.xfs", &["-q", "-m", &format!("uuid={uuid}"), &file]),
         "btrfs" => tool("mkfs.btrfs", &["-q", "-U", uuid, &file]),
-        _ => tool("mkfs.ext4", &["-q", "-U", uuid, "-E", "lazy_itable_init=0", &file]),
+        _ => tool("mkfs.ext4", &["-q", "-b", "4096", "-U", uuid, "-E", "lazy_itable_init=0", &file]),
     };
     let mounted = Mounted::new(scene, name);
     let folder = mounted.path.join("a");
@@ -144,6 +147,64 @@ fn a_start_is_recorded_and_finds_its_pages() {
         assert!(status["file_system"].as_str().is_some_and(|name| name.starts_with(&uuid)), "{status}");
         drop(mounted);
     }
+    scene.wait_until_clean();
+}
+
+/// A start that steps over 17 of the 40 files each time.
+const SCATTERED: &str = "for n in $(seq 40); do head -c 20000 \"$0/a/$((n * 17 % 40))\"; done >/dev/null";
+
+#[test]
+fn a_layout_anew_brings_its_places_into_the_list() {
+    if !has_tools(&["mkfs.ext4", "findmnt"]) {
+        return;
+    }
+    let scene = Scene::new();
+    disk(&scene, "ext4", "disk", UUID);
+    let small = scene.folder("small");
+    tool("mount", &["-t", "tmpfs", "-o", "mode=700,size=256k", "tmpfs", &small]);
+    let list = format!("{small}/list");
+    let mounted = Mounted::new(&scene, "disk");
+    let recorded = mounted.accelerate("record", &list, &["--", "sh", "-c", SCATTERED, mounted.arg()]);
+    if !records(&recorded) {
+        drop(mounted);
+        umount(&small);
+        return;
+    }
+    let status = || mounted.accelerate("status", &list, &["--json"]).ok().json();
+    let number = |object: &serde_json::Value, name: &str| object[name].as_u64().expect("a number");
+    let before = status();
+    assert!(number(&before, "seeks") >= 30 && before["scattered"] == true, "{before}");
+    let old = fs::read(&list).expect("a list");
+
+    // Where the new list does not fit, the old one stays, and the layout is done.
+    let rest = fs::write(format!("{small}/rest"), vec![1; 1 << 20]);
+    assert!(rest.is_err(), "it is full");
+    let moved = mounted.accelerate("now", &list, &["--force", "--json"]).ok();
+    assert_eq!(moved.json()["outcome"], "moved", "{moved:?}");
+    assert!(moved.stderr.contains("the list has the old places"), "{moved:?}");
+    assert!(fs::read(&list).expect("a list") == old);
+    fs::remove_file(format!("{small}/rest")).expect("removed");
+
+    // Killed at any moment, the list is the old one or the new one.
+    let words = ["accelerate", "now", "--root", mounted.arg(), "--list", &list, "--force"];
+    let killed = Running::start(words);
+    killed.signal(Signal::KILL);
+    killed.hang_up();
+    assert!(status()["problem"].is_null());
+
+    // Nothing has to move any more, and the places are still looked up.
+    run(words).ok();
+    let after = status();
+    assert!(number(&after, "seeks") <= 4 && after["scattered"] == false, "{after}");
+    for name in ["starts", "files", "pages"] {
+        assert_eq!(after[name], before[name], "{name}");
+    }
+    // Another recording finds the same.
+    mounted.forget();
+    mounted.accelerate("record", &list, &["--", "sh", "-c", SCATTERED, mounted.arg()]).ok();
+    assert_eq!(status()["seeks"], after["seeks"]);
+    drop(mounted);
+    umount(&small);
     scene.wait_until_clean();
 }
 

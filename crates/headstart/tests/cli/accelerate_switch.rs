@@ -5,7 +5,11 @@ use std::fs;
 use std::path::Path;
 use std::process::{Command, Stdio};
 
-use crate::scene::{Ran, Scene, executable, has_tools, tool};
+use hs_testing::noise;
+use rustix::process::Signal;
+
+use crate::mounts::umount;
+use crate::scene::{Ran, Running, Scene, executable, has_tools, machine_has, run, tool, wait_until};
 
 /// `$1` is a file system, `$2` an empty folder, `$3` the folder of this build's programs, `$4` a script that
 /// runs in the file system as its root. Abstract sockets are another network's, mounts another namespace's.
@@ -34,6 +38,11 @@ struct System {
 
 impl System {
     fn new() -> Option<Self> {
+        Self::with_files(0)
+    }
+
+    /// The system with so many files below `/files`.
+    fn with_files(files: u64) -> Option<Self> {
         if !has_tools(&["mkfs.ext4", "unshare", "systemctl"]) {
             return None;
         }
@@ -41,6 +50,10 @@ impl System {
         let disk = this.scene.arg("disk");
         fs::File::create(&disk).and_then(|file| file.set_len(64 << 20)).expect("a file");
         let root = this.scene.folder("made");
+        fs::create_dir(format!("{root}/files")).expect("a folder");
+        for number in 0..files {
+            fs::write(format!("{root}/files/{number}"), noise(60_000, number)).expect("written");
+        }
         let units = format!("{root}/etc/systemd/system");
         fs::create_dir_all(&units).expect("a folder");
         let unit = "headstart-accelerate.service";
@@ -51,14 +64,18 @@ impl System {
             &Path::new(&root).join("note/update-initramfs"),
             "#!/bin/sh\necho \"$@\" >>/note/asked\ntest ! -e /note/fails || { echo no room >&2; exit 1; }\n",
         );
-        tool("mkfs.ext4", &["-q", "-d", &root, &disk]);
+        tool("mkfs.ext4", &["-q", "-b", "4096", "-d", &root, &disk]);
         this.scene.folder("root");
         Some(this)
     }
 
     fn script(&self, text: &str) -> Ran {
+        self.script_on("disk", text)
+    }
+
+    fn script_on(&self, disk: &str, text: &str) -> Ran {
         let programs = Path::new(env!("CARGO_BIN_EXE_headstart")).parent().expect("a folder");
-        let (disk, root) = (self.scene.arg("disk"), self.scene.arg("root"));
+        let (disk, root) = (self.scene.arg(disk), self.scene.arg("root"));
         let mut command = Command::new("unshare");
         command.args(["--mount", "--net", "sh", "-c", ENTER, "sh", &disk, &root]).arg(programs);
         command.arg(format!("{BEGIN}{text}")).stdin(Stdio::null());
@@ -133,4 +150,117 @@ fn off_ends_what_records_and_an_initramfs_that_cannot_be_made_is_said() {
     assert!(ran.stderr.contains("make the initramfs anew") && ran.stderr.contains("no room"), "{ran:?}");
     assert!(ran.stdout.ends_with("is off\n"), "{ran:?}");
     system.scene.wait_until_clean();
+}
+
+/// A start that reads all files, each from far behind the one before.
+const READ_ALL: &str = "for n in $(seq 300); do cat /files/$((n * 127 % 300)); done >/dev/null";
+
+/// Sectors that the disk has given since `began`; the file system's free blocks.
+const COUNT: &str = "began=0
+    sectors() { set -- $(cat /sys/dev/block/$(mountpoint -d /)/stat); echo $(($3 - began)); }
+    free() { stat -f -c %f /; }
+    ";
+
+/// The system of [`READ_ALL`], which is recorded, served as from a slow medium.
+struct Slow {
+    system: System,
+}
+
+impl Slow {
+    fn new() -> Option<Self> {
+        if !machine_has(&[]) {
+            return None;
+        }
+        let this = Self { system: System::with_files(300)? };
+        let scene = &this.system.scene;
+        run(["build", &scene.arg("disk"), "-o", &scene.arg("disk.hsi"), "--codec", "zstd:1"]).ok();
+        scene.folder("dir");
+        let ran = this.script(
+            &[],
+            &format!(
+                "headstart accelerate on --no-initramfs >/dev/null
+            headstart accelerate record -- sh -c '{READ_ALL}'"
+            ),
+        );
+        records(&ran).then(|| fs::copy(scene.path("changes"), scene.path("recorded")).expect("copied"))?;
+        assert_eq!(ran.code, Some(0), "{ran:?}");
+        Some(this)
+    }
+
+    /// Runs a script, with nothing of the disk in a page cache.
+    fn script(&self, medium: &[&str], text: &str) -> Ran {
+        let scene = &self.system.scene;
+        let (image, dir, changes) = (scene.arg("disk.hsi"), scene.arg("dir"), scene.arg("changes"));
+        let words = ["mount", "-f", "--unsupervised", &image, &dir, "--keep", &changes];
+        let server = Running::start(words.iter().chain(medium));
+        wait_until("the disk is served", || scene.path("dir/disk.img").exists());
+        let ran = self.system.script_on("dir/disk.img", &format!("{COUNT}{text}"));
+        umount(&dir);
+        server.signal(Signal::TERM);
+        drop(server.end());
+        ran
+    }
+
+    /// The same with what was recorded, from the slow medium.
+    fn slow_script(&self, text: &str) -> Ran {
+        let scene = &self.system.scene;
+        fs::copy(scene.path("recorded"), scene.path("changes")).expect("copied");
+        self.script(&["--medium", "flat-20ms-4mbs-serial"], text)
+    }
+}
+
+/// The files are 18 MB, 35,000 sectors.
+const OFF_MEANWHILE: &str = "mount -t tracefs tracefs /sys/kernel/tracing
+    began=$(sectors)
+    headstart-accelerate & recording=$!
+    until test $(sectors) -gt 4000; do :; done
+    headstart accelerate off >/dev/null
+    wait $recording; echo ended $?
+    ls -A /var/lib/headstart
+    ls /sys/kernel/tracing/instances | grep -- -$recording- || true
+    test $(sectors) -lt 30000 && echo before its end
+    echo left $(said on true) $(said running true)";
+
+#[test]
+fn off_ends_a_boot_that_reads_ahead() {
+    let Some(slow) = Slow::new() else { return };
+    let ended = "ended 0\nbefore its end\nleft 0 0\n";
+    let ran = slow.slow_script(OFF_MEANWHILE);
+    assert_eq!((ran.code, ran.stdout.as_str()), (Some(0), ended), "{ran:?}");
+    // Also where the kernel does not show what comes, and nothing is recorded.
+    let unseen = "mknod /note/none c 250 250; mount --bind /note/none /proc/kpageflags
+        ";
+    let ran = slow.slow_script(&format!("{unseen}{OFF_MEANWHILE}"));
+    assert!(ran.stderr.contains("is not seen"), "{ran:?}");
+    assert_eq!((ran.code, ran.stdout.as_str()), (Some(0), ended), "{ran:?}");
+    slow.system.scene.wait_until_clean();
+}
+
+#[test]
+fn off_ends_a_layout_anew() {
+    let Some(slow) = Slow::new() else { return };
+    let ran = slow.slow_script(
+        "before=$(free)
+        headstart accelerate now --force --json >/dev/shm/report.$$ & moving=$!
+        until test $(free) -lt $((before - 1000)); do :; done
+        # Only one works at a time.
+        headstart-accelerate; echo another $?
+        headstart accelerate now --force || echo and refused
+        headstart accelerate off >/dev/null
+        wait $moving || echo ended $?
+        ls -A /var/lib/headstart
+        grep -o '\"outcome\": \"[a-z]*\"' /dev/shm/report.$$
+        rm /dev/shm/report.$$
+        echo left $(said on true) $(said running true)",
+    );
+    assert!(ran.stderr.contains("this boot is recorded just now"), "{ran:?}");
+    let ended = "another 0\nand refused\nended 1\n\"outcome\": \"stopped\"\nleft 0 0\n";
+    assert_eq!((ran.code, ran.stdout.as_str()), (Some(0), ended), "{ran:?}");
+    let scene = &slow.system.scene;
+    // The files are what they were, and nothing is reserved any more.
+    let sum = |folder: &str| format!("cat $(seq -f {folder}/files/%g 0 299) | sha256sum");
+    let ran = slow.script(&[], &sum(""));
+    let made = tool("sh", &["-c", &sum(&scene.arg("made"))]);
+    assert_eq!((ran.code, ran.stdout), (Some(0), made.stdout), "{}", ran.stderr);
+    scene.wait_until_clean();
 }
