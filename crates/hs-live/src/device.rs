@@ -127,9 +127,9 @@ pub fn wait_for<T>(
 
 /// The devices that were read.
 #[derive(Default)]
-struct SeenDevices(BTreeMap<PathBuf, Seen>);
+struct SeenDevices(BTreeMap<PathBuf, DeviceState>);
 
-enum Seen {
+enum DeviceState {
     /// It is being read.
     Asked(Reading<Option<Contents>>),
     Read(Option<Contents>),
@@ -151,21 +151,21 @@ impl SeenDevices {
                 continue;
             }
             let is_asked = match self.0.get(&path) {
-                Some(Seen::Unreadable(at)) => at.elapsed() >= ASK_AGAIN,
-                Some(Seen::Asked(_) | Seen::Read(_)) => false,
+                Some(DeviceState::Unreadable(at)) => at.elapsed() >= ASK_AGAIN,
+                Some(DeviceState::Asked(_) | DeviceState::Read(_)) => false,
                 None => true,
             };
             if is_asked {
                 let reading = Reading::begin(&path, |path| Contents::read(&File::open(path)?));
-                self.0.insert(path, Seen::Asked(reading));
+                self.0.insert(path, DeviceState::Asked(reading));
             }
         }
         let end = Instant::now() + patience;
         for seen in self.0.values_mut() {
-            let Seen::Asked(reading) = seen else { continue };
+            let DeviceState::Asked(reading) = seen else { continue };
             match reading.poll(end.saturating_duration_since(Instant::now())) {
-                Some(Ok(contents)) => *seen = Seen::Read(contents),
-                Some(Err(_)) => *seen = Seen::Unreadable(Instant::now()),
+                Some(Ok(contents)) => *seen = DeviceState::Read(contents),
+                Some(Err(_)) => *seen = DeviceState::Unreadable(Instant::now()),
                 None => {}
             }
         }
@@ -180,8 +180,8 @@ impl SeenDevices {
             }
         };
         let all = self.0.iter().filter_map(|(path, seen)| match seen {
-            Seen::Read(Some(contents)) => Some((path, contents)),
-            Seen::Read(None) | Seen::Asked(_) | Seen::Unreadable(_) => None,
+            DeviceState::Read(Some(contents)) => Some((path, contents)),
+            DeviceState::Read(None) | DeviceState::Asked(_) | DeviceState::Unreadable(_) => None,
         });
         let mut found: Vec<FoundDevice> = all
             .filter(|(path, contents)| matches(path, contents))
@@ -203,12 +203,12 @@ impl SeenDevices {
     }
 
     fn list(&self) -> String {
-        let one = |(path, seen): (&PathBuf, &Seen)| {
+        let one = |(path, seen): (&PathBuf, &DeviceState)| {
             let what = match seen {
-                Seen::Read(Some(contents)) => format!("{} {:?}", contents.file_system, contents.label),
-                Seen::Read(None) => "nothing known".to_owned(),
-                Seen::Asked(_) => "no answer yet".to_owned(),
-                Seen::Unreadable(_) => "no medium, or unreadable".to_owned(),
+                DeviceState::Read(Some(contents)) => format!("{} {:?}", contents.file_system, contents.label),
+                DeviceState::Read(None) => "nothing known".to_owned(),
+                DeviceState::Asked(_) => "no answer yet".to_owned(),
+                DeviceState::Unreadable(_) => "no medium, or unreadable".to_owned(),
             };
             format!("{} ({what})", path.display())
         };

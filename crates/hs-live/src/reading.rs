@@ -10,8 +10,8 @@ use std::path::{Path, PathBuf};
 use std::sync::mpsc::{Receiver, RecvTimeoutError, Sender, channel};
 use std::time::{Duration, Instant};
 
-/// A reading that takes longer is begun once more. A drive that starts to turn takes longer, too: what it reads
-/// twice it has in memory the second time.
+/// A reading that takes longer is begun once more. A drive that starts to turn takes longer, too: the kernel
+/// has what it reads twice in memory.
 pub(crate) const LONG: Duration = Duration::from_secs(2);
 /// As many readings of a device are under way at most.
 const MOST: usize = 3;

@@ -82,8 +82,8 @@ pub(crate) fn of_image(scene: &Scene, are_servers: bool) -> Vec<Pid> {
     found.filter_map(|pid| Pid::from_raw(pid.cast_signed())).collect()
 }
 
-/// How many were killed. They are dead then: a server that dies still takes a request of FUSE from the kernel,
-/// and what waits for that cannot even be killed until a next server answers.
+/// How many were killed. They are dead then: a server that dies still takes a request of FUSE from the
+/// kernel, and what waits for that cannot even be killed until a next server answers.
 pub(crate) fn kill_all(pids: &[Pid]) -> usize {
     let killed = pids.iter().filter(|pid| kill_process(**pid, Signal::KILL).is_ok()).count();
     wait_until("they are dead", || pids.iter().all(|pid| is_dead(*pid)));
