@@ -652,7 +652,9 @@ fn files_that_are_first_lie_first_in_their_order() {
     for (name, byte) in [("d/a", 1), ("b", 2), ("c", 3)] {
         fs::write(folder.path().join(name), [byte; 4096]).unwrap();
     }
-    let first_files = ["/c", "/gone", "/d", "/d/a", "/c"].map(str::to_owned).to_vec();
+    // A name that comes before the one that was recorded.
+    fs::hard_link(folder.path().join("c"), folder.path().join("a")).unwrap();
+    let first_files = ["/c", "/gone", "/d", "/d/a", "/c", "/a"].map(str::to_owned).to_vec();
     let options = SourceOptions { first_files, ..SourceOptions::default() };
     let ordered = Source::open(folder.path(), &options, &|_| {}).unwrap();
     let plain = open(folder.path()).unwrap();
@@ -680,4 +682,13 @@ fn libraries_that_many_programs_need_lie_behind_the_tables() {
     let source = open(root).unwrap();
     assert!(block_of(&source, 5) < source.table_blocks());
     assert!(block_of(&source, 4) >= source.table_blocks());
+
+    // Behind the files of a start they are early where that is small beside them, and not else.
+    let ordered = |first: &str| {
+        let options = SourceOptions { first_files: vec![first.to_owned()], ..SourceOptions::default() };
+        let source = Source::open(root, &options, &|_| {}).unwrap();
+        block_of(&source, 5) < source.table_blocks()
+    };
+    fs::write(root.join("b-file"), [6; 4096]).unwrap();
+    assert!(ordered("/b-file") && !ordered("/a-file"));
 }

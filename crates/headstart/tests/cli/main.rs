@@ -63,6 +63,7 @@ mod newer;
 mod newer_debian;
 mod object_server;
 mod odd_server;
+mod ordered;
 mod outputs;
 mod packs;
 mod permissions;

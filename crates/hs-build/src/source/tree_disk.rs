@@ -13,7 +13,7 @@
 //! [`entries`]: super::entries
 //! [`tree`]: super::tree
 
-use std::collections::HashMap;
+use std::collections::{BTreeSet, HashMap};
 use std::ffi::OsStr;
 use std::os::unix::ffi::OsStrExt;
 use std::path::{Path, PathBuf};
@@ -112,12 +112,8 @@ impl TreeDisk {
             path: root.join(OsStr::from_bytes(error.path())),
             reason: error.to_string(),
         })?;
-        let mut early_blocks = layout.metadata_blocks();
-        if like.is_none() && options.first_files.is_empty() {
-            let ends =
-                common.iter().filter_map(|&node| layout.place(node)).map(|(first, blocks)| first + blocks);
-            early_blocks = ends.fold(early_blocks, u64::max);
-        }
+        let is_apart = like.is_none() && options.first_files.is_empty();
+        let early_blocks = early_blocks(&layout, &common, is_apart);
         Ok(Self { layout, early_blocks, like, path: path.to_owned(), files: Mutex::new(tree.files) })
     }
 
@@ -230,7 +226,24 @@ fn refuse_output_inside(root: &Path, output: &Path) -> Result<(), SourceError> {
     }
 }
 
-/// The nodes with these paths, in their order.
+/// Blocks at the start with the tables, and the libraries behind them. Where these do not lie apart from
+/// other files, as far as most blocks behind the tables are theirs.
+fn early_blocks(layout: &Layout, common: &[NodeId], is_apart: bool) -> u64 {
+    let tables = layout.metadata_blocks();
+    let mut places: Vec<_> = common.iter().filter_map(|&node| layout.place(node)).collect();
+    places.sort_unstable();
+    let (mut early, mut theirs) = (tables, 0);
+    for (first, blocks) in places {
+        theirs += blocks;
+        let end = first + blocks;
+        if is_apart || 2 * theirs >= end.saturating_sub(tables) {
+            early = early.max(end);
+        }
+    }
+    early
+}
+
+/// The nodes that have these paths as one of their names, in their order.
 fn nodes_of(plan: &Plan, paths: &[String]) -> Vec<NodeId> {
     if paths.is_empty() {
         return Vec::new();
@@ -239,11 +252,13 @@ fn nodes_of(plan: &Plan, paths: &[String]) -> Vec<NodeId> {
     let ranks = paths.iter().enumerate().rev();
     let wanted: HashMap<&[u8], usize> =
         ranks.map(|(rank, path)| (path.trim_start_matches('/').as_bytes(), rank)).collect();
-    let all = (0..plan.nodes()).map(|index| plan.node(index));
+    let names = plan.names();
     let mut found: Vec<(usize, NodeId)> =
-        all.filter_map(|node| Some((*wanted.get(&plan.path(node)[..])?, node))).collect();
+        names.filter_map(|(node, path)| Some((*wanted.get(&path[..])?, node))).collect();
     found.sort_unstable();
-    found.into_iter().map(|(_, node)| node).collect()
+    // A file may have been read by two of its names.
+    let mut seen = BTreeSet::new();
+    found.into_iter().map(|(_, node)| node).filter(|node| seen.insert(*node)).collect()
 }
 
 /// A UUID of version 8 (RFC 9562, section 5.8: the content is the maker's own matter) from the tree's digest.

@@ -181,6 +181,22 @@ fn hot_segments() {
 }
 
 #[test]
+// R60
+fn chunks_bytes_with_stale_blocks() {
+    // More than the blocks of the disk are, and as many as the chunks may have: more than the file has.
+    let of = |bytes: u64, has_stale: bool| {
+        changed(|s| {
+            s.features = s.features.of_stale(has_stale);
+            s.hot[0].chunks.len = bytes;
+        })
+    };
+    let chunks = u64::from(Sample::small().superblock.hot[0].chunk_count);
+    refuses!(of(4 * BLOCK_BYTES + 1, false), Limit, "hot chunks bytes");
+    refuses!(of(chunks << 22, true), OutOfBounds, "hot chunks");
+    refuses!(of((chunks << 22) + 1, true), Limit, "hot chunks bytes");
+}
+
+#[test]
 // R36
 fn tables_of_all_hot_segments() {
     // Eight segments of the same shape, one after another: only what their tables have together is too much.
