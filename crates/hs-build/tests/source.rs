@@ -682,13 +682,4 @@ fn libraries_that_many_programs_need_lie_behind_the_tables() {
     let source = open(root).unwrap();
     assert!(block_of(&source, 5) < source.table_blocks());
     assert!(block_of(&source, 4) >= source.table_blocks());
-
-    // Behind the files of a start they are early where that is small beside them, and not else.
-    let ordered = |first: &str| {
-        let options = SourceOptions { first_files: vec![first.to_owned()], ..SourceOptions::default() };
-        let source = Source::open(root, &options, &|_| {}).unwrap();
-        block_of(&source, 5) < source.table_blocks()
-    };
-    fs::write(root.join("b-file"), [6; 4096]).unwrap();
-    assert!(ordered("/b-file") && !ordered("/a-file"));
 }

@@ -112,8 +112,12 @@ impl TreeDisk {
             path: root.join(OsStr::from_bytes(error.path())),
             reason: error.to_string(),
         })?;
-        let is_apart = like.is_none() && options.first_files.is_empty();
-        let early_blocks = early_blocks(&layout, &common, is_apart);
+        let mut early_blocks = layout.metadata_blocks();
+        if like.is_none() && options.first_files.is_empty() {
+            let ends =
+                common.iter().filter_map(|&node| layout.place(node)).map(|(first, blocks)| first + blocks);
+            early_blocks = ends.fold(early_blocks, u64::max);
+        }
         Ok(Self { layout, early_blocks, like, path: path.to_owned(), files: Mutex::new(tree.files) })
     }
 
@@ -224,23 +228,6 @@ fn refuse_output_inside(root: &Path, output: &Path) -> Result<(), SourceError> {
         }
         _ => Ok(()),
     }
-}
-
-/// Blocks at the start with the tables, and the libraries behind them. Where these do not lie apart from
-/// other files, as far as most blocks behind the tables are theirs.
-fn early_blocks(layout: &Layout, common: &[NodeId], is_apart: bool) -> u64 {
-    let tables = layout.metadata_blocks();
-    let mut places: Vec<_> = common.iter().filter_map(|&node| layout.place(node)).collect();
-    places.sort_unstable();
-    let (mut early, mut theirs) = (tables, 0);
-    for (first, blocks) in places {
-        theirs += blocks;
-        let end = first + blocks;
-        if is_apart || 2 * theirs >= end.saturating_sub(tables) {
-            early = early.max(end);
-        }
-    }
-    early
 }
 
 /// The nodes that have these paths as one of their names, in their order.
