@@ -45,11 +45,11 @@ fn identity() {
     assert_eq!(patched(8, &[2]), Err(FormatError::UnsupportedVersion { part, expected: 1, found: 2 }));
     refuses!(patched(8, &[0]), UnsupportedVersion);
     refuses!(patched(12, &8192_u32.to_le_bytes()), Inconsistent, "superblock bytes");
-    assert_eq!(patched(16, &[8]), Err(FormatError::UnknownFeatures { known: 7, found: 8 }));
+    assert_eq!(patched(16, &[16]), Err(FormatError::UnknownFeatures { known: 15, found: 16 }));
     refuses!(patched(23, &[0x80]), UnknownFeatures);
     // A feature may give a meaning to what is reserved here: it is named first.
     let mut both = [0; 112];
-    (both[0], both[108]) = (8, 1);
+    (both[0], both[108]) = (16, 1);
     both[8..108].copy_from_slice(&Sample::small().superblock.encode()[24..124]);
     refuses!(patched(16, &both), UnknownFeatures);
     assert!(patched(24, &[0xff; 8]).is_ok(), "compatible features are ignored");
