@@ -16,6 +16,7 @@ pub mod source;
 
 mod base;
 mod build;
+mod carried;
 mod commit;
 mod earlier;
 mod error;

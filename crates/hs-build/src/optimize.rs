@@ -15,9 +15,10 @@ use crossbeam_channel::{Receiver, Sender, bounded};
 use hs_device::Medium;
 use hs_format::limits::MAX_HINTS_BYTES;
 use hs_format::{
-    ChunkRef, Codec, Compressor, Decompressor, Hint, Hints, HotIndex, HotIndexBuilder, HotSegment, Superblock,
+    ChunkRef, Codec, Compressor, Decompressor, Hint, Hints, HotIndex, HotIndexBuilder, HotRun, HotSegment,
+    Superblock,
 };
-use hs_layout::{Combine, LayoutOptions, LayoutPlan, Placement, PlacementCosts, PlannedChunk, plan};
+use hs_layout::{Combine, LayoutOptions, LayoutPlan, Placement, PlacementCosts, plan};
 use hs_trace::{BlockDigest, Profile, RecordedBlocks};
 use hs_units::{BLOCK_BYTES, ByteRange, Digest, Lba, Nanos, to_u32, to_usize};
 
@@ -25,6 +26,7 @@ use hs_image::{Blocks, Image, LoadedChunk, Progress, SUPERBLOCK_BYTES};
 
 use crate::BuildError;
 use crate::build::{format_error, write_superblock};
+use crate::carried::{self, Carried, CarriedPlan};
 use crate::earlier;
 use crate::output::Output;
 use crate::pack::PackedDisk;
@@ -127,8 +129,8 @@ pub fn optimize(
 }
 
 /// Writes to `output` the image with the hot region of `before`, an image of another disk, whose blocks are
-/// now where `moves` says: its order stays, and each chunk that the disk of `image` has too is copied as it
-/// is stored.
+/// now where `moves` says: its order stays, and each chunk of which the disk of `image` has most is copied as
+/// it is stored.
 ///
 /// # Errors
 /// When the image is damaged or the output cannot be written.
@@ -142,8 +144,10 @@ pub(crate) fn carry(
     progress: &(dyn Fn(Progress) + Sync),
 ) -> Result<OptimizeReport, BuildError> {
     let profiles: Vec<_> = earlier::start(before).into_iter().collect();
-    let (plan, numbers) = earlier::plan(before, moves);
-    let hot = HotContent { plan, profiles: &profiles, carried: Some((before, &numbers)) };
+    let base = image.base().map(|base| base.image().disk_digest());
+    let is_base = base.is_some_and(|base| base == before.disk_digest());
+    let CarriedPlan { plan, chunks } = carried::plan(image, before, moves, is_base)?;
+    let hot = HotContent { plan, profiles: &profiles, carried: Some((before, chunks)) };
     write(image, file, &hot, output, options, progress)
 }
 
@@ -151,8 +155,22 @@ pub(crate) fn carry(
 struct HotContent<'a> {
     plan: LayoutPlan,
     profiles: &'a [Profile],
-    /// An image, and the number that each chunk of the plan has there, of which some may be the same.
-    carried: Option<(&'a Image, &'a [u32])>,
+    /// An earlier image, and for each chunk of the plan what it is there, if it comes from there.
+    carried: Option<(&'a Image, Vec<Option<Carried>>)>,
+}
+
+impl HotContent<'_> {
+    /// What a chunk is in an earlier image.
+    fn carried(&self, number: usize) -> Option<(&Image, &Carried)> {
+        let (image, chunks) = self.carried.as_ref()?;
+        Some((*image, chunks[number].as_ref()?))
+    }
+
+    /// What its chunks are to decode to.
+    fn runs(&self, number: usize) -> Vec<HotRun> {
+        let of_disk = || self.plan.chunks[number].extents.iter().copied().map(HotRun::Disk).collect();
+        self.carried(number).map_or_else(of_disk, |(_, carried)| carried.runs.clone())
+    }
 }
 
 fn write(
@@ -168,7 +186,7 @@ fn write(
     let mut output = if pack.is_some() { Output::create_pack(output)? } else { Output::create(output)? };
     let mut superblock = image.superblock().clone();
     superblock.hot.clear();
-    superblock.features = superblock.features.of_borrowed(false);
+    superblock.features = superblock.features.of_borrowed(false).of_stale(false);
     // A signature covers the file that it was made for.
     superblock.signature = None;
     output.write(&[0; to_usize(SUPERBLOCK_BYTES)])?;
@@ -196,8 +214,8 @@ fn write(
         copy_cold(image, file, &mut superblock, &mut output)?;
     }
     if !plan.chunks.is_empty() {
-        let (segment, borrows) = write_hot(image, hot, &mut output, options, progress)?;
-        superblock.features = superblock.features.of_borrowed(borrows);
+        let (segment, borrows, has_stale) = write_hot(image, hot, &mut output, options, progress)?;
+        superblock.features = superblock.features.of_borrowed(borrows).of_stale(has_stale);
         report.hot_compressed_bytes = segment.range().len;
         report.hot_offset = segment.index.offset;
         report.hot_table_bytes = segment.index.len + segment.hints.len;
@@ -282,32 +300,32 @@ fn lent(image: &Image) -> HashSet<Digest> {
     image.base().map_or_else(HashSet::new, |base| chunks_of(base.image()))
 }
 
-/// Writes index, hints and chunks at the current position; gives whether some chunks are borrowed.
+/// Writes index, hints and chunks at the current position; gives whether some chunks are borrowed, and
+/// whether some have stale blocks.
 fn write_hot(
     image: &Image,
     hot: &HotContent<'_>,
     output: &mut Output,
     options: &OptimizeOptions,
     progress: &(dyn Fn(Progress) + Sync),
-) -> Result<(HotSegment, bool), BuildError> {
+) -> Result<(HotSegment, bool, bool), BuildError> {
     let HotContent { plan, profiles, .. } = hot;
     let start = output.position();
     let name = output.path().to_owned();
     let hints = Hints(plan.hints.iter().filter_map(hint).take(MOST_HINTS).collect());
     // The tables' sizes follow from the plan alone, so the chunks can be written first.
-    let table_bytes = placeholder_index(plan, image, &name)?.encode().len() + hints.encode().len();
+    let table_bytes = placeholder_index(hot, image, &name)?.encode().len() + hints.encode().len();
     output.seek(start + table_bytes as u64)?;
     let mut index = HotIndexBuilder::new();
     let mut done_blocks = 0;
     let (lent, mut borrows) = (lent(image), false);
-    pack_in_order(image, hot, options, &mut |chunk, stored, planned| {
-        if lent.contains(&chunk.digest) {
-            index.push_borrowed(chunk, &planned.extents);
-            borrows = true;
-        } else {
+    pack_in_order(image, hot, options, &mut |number, chunk, stored| {
+        let (planned, is_borrowed) = (&plan.chunks[number], lent.contains(&chunk.digest));
+        borrows |= is_borrowed;
+        if !is_borrowed {
             output.write(stored)?;
-            index.push_ref(chunk, &planned.extents);
         }
+        index.push_runs(chunk, &hot.runs(number), is_borrowed);
         index.needed_by(milliseconds(planned.needed));
         done_blocks += planned.blocks();
         progress(Progress {
@@ -328,7 +346,7 @@ fn write_hot(
     output.write(&index.encode())?;
     output.write(&hints.encode())?;
     output.seek(end)?;
-    Ok((segment, borrows))
+    Ok((segment, borrows, index.has_stale()))
 }
 
 /// A time as the format has it.
@@ -349,10 +367,15 @@ fn hint(planned: &hs_layout::PlannedHint) -> Option<Hint> {
 }
 
 /// An index of the plan's shape, whose encoding is as long as the real one's will be.
-fn placeholder_index(plan: &LayoutPlan, image: &Image, name: &Path) -> Result<HotIndex, BuildError> {
+fn placeholder_index(hot: &HotContent<'_>, image: &Image, name: &Path) -> Result<HotIndex, BuildError> {
     let mut index = HotIndexBuilder::new();
-    for chunk in &plan.chunks {
-        index.push(&[0], Codec::Zstd, &chunk.extents);
+    for number in 0..hot.plan.chunks.len() {
+        let runs = hot.runs(number);
+        let bytes = runs.iter().map(HotRun::blocks).sum::<u64>() * BLOCK_BYTES;
+        // One that does not fit is refused by `finish`.
+        let raw_bytes = u32::try_from(bytes).unwrap_or(u32::MAX);
+        let chunk = ChunkRef::of_stored(0, &[0], Codec::Zstd, raw_bytes);
+        index.push_runs(chunk, &runs, false);
     }
     index.finish(image.superblock().disk_blocks()).map_err(format_error(name))
 }
@@ -370,8 +393,8 @@ struct Packed {
     stored: Vec<u8>,
 }
 
-/// Takes a packed chunk, its stored bytes and what it holds.
-type WriteChunk<'a> = dyn FnMut(ChunkRef, &[u8], &PlannedChunk) -> Result<(), BuildError> + 'a;
+/// Takes the number of a chunk of the plan, what it became, and its stored bytes.
+type WriteChunk<'a> = dyn FnMut(usize, ChunkRef, &[u8]) -> Result<(), BuildError> + 'a;
 
 fn pack_in_order(
     image: &Image,
@@ -395,7 +418,7 @@ fn pack_in_order(
             for packed in &packed_rx {
                 waiting.insert(packed.number, packed);
                 while let Some(packed) = waiting.remove(&next) {
-                    sink(packed.chunk, &packed.stored, &hot.plan.chunks[next])?;
+                    sink(next, packed.chunk, &packed.stored)?;
                     next += 1;
                 }
             }
@@ -412,6 +435,13 @@ fn gather_chunks(image: &Image, hot: &HotContent<'_>, out: &Sender<Gathered>) ->
     let recorded: Vec<_> = hot.profiles.iter().map(RecordedBlocks::new).collect();
     let (mut windows, mut tools) = (Blocks::new(image), Decompressor::new());
     for (number, chunk) in hot.plan.chunks.iter().enumerate() {
+        if let Some((image, carried)) = hot.carried(number) {
+            let carried = Some(image.load_whole_hot(carried.number, &mut tools)?);
+            if out.send(Gathered { number, raw: Vec::new(), carried }).is_err() {
+                break;
+            }
+            continue;
+        }
         let mut raw = Vec::with_capacity(to_usize(chunk.blocks() * BLOCK_BYTES));
         for lba in chunk.extents.iter().flat_map(|extent| extent.blocks()) {
             let block = windows.block(lba)?;
@@ -420,11 +450,7 @@ fn gather_chunks(image: &Image, hot: &HotContent<'_>, out: &Sender<Gathered>) ->
             }
             raw.extend_from_slice(block);
         }
-        // A damaged one is stored anew.
-        let carried =
-            hot.carried.and_then(|(image, numbers)| image.load_hot(numbers[number], &mut tools).ok());
-        let carried = carried.filter(|loaded| loaded.raw == raw);
-        if out.send(Gathered { number, raw, carried }).is_err() {
+        if out.send(Gathered { number, raw, carried: None }).is_err() {
             break;
         }
     }

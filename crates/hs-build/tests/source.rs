@@ -652,7 +652,9 @@ fn files_that_are_first_lie_first_in_their_order() {
     for (name, byte) in [("d/a", 1), ("b", 2), ("c", 3)] {
         fs::write(folder.path().join(name), [byte; 4096]).unwrap();
     }
-    let first_files = ["/c", "/gone", "/d", "/d/a", "/c"].map(str::to_owned).to_vec();
+    // A name that comes before the one that was recorded.
+    fs::hard_link(folder.path().join("c"), folder.path().join("a")).unwrap();
+    let first_files = ["/c", "/gone", "/d", "/d/a", "/c", "/a"].map(str::to_owned).to_vec();
     let options = SourceOptions { first_files, ..SourceOptions::default() };
     let ordered = Source::open(folder.path(), &options, &|_| {}).unwrap();
     let plain = open(folder.path()).unwrap();

@@ -42,8 +42,8 @@ impl ImageMap for DiskMap {
     }
 
     fn hot_chunk(&self, chunk: u32) -> ChunkLocation {
-        let (entry, range) = self.image.hot_chunk(chunk);
-        ChunkLocation { range, raw_bytes: entry.raw_bytes }
+        let range = self.image.hot_chunk(chunk).1;
+        ChunkLocation { range, raw_bytes: self.image.hot_bytes(chunk) }
     }
 
     fn hot_block(&self, lba: Lba) -> Option<HotBlock> {

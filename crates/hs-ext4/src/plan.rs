@@ -332,6 +332,18 @@ impl Plan {
         names.join(&b'/')
     }
 
+    /// Each name of each node but the root, as a path from the root and without a slash before.
+    pub fn names(&self) -> impl Iterator<Item = (NodeId, Vec<u8>)> {
+        self.entries.iter().map(|entry| {
+            let mut path = self.path(NodeId(entry.parent));
+            if !path.is_empty() {
+                path.push(b'/');
+            }
+            path.extend(self.name(entry));
+            (NodeId(entry.node), path)
+        })
+    }
+
     /// Whether a node is a directory.
     #[must_use]
     pub fn is_directory(&self, node: NodeId) -> bool {

@@ -10,7 +10,8 @@ use crate::digest::{HOT_INDEX_CONTEXT, derived};
 use crate::error::{FormatError, Part};
 use crate::hints::Hints;
 use crate::hot_map::HotMap;
-use crate::limits::{MAX_DISK_BYTES, MAX_HINTS_BYTES, MAX_HOT_INDEX_BYTES};
+use crate::hot_runs::{HotRun, StaleRuns, check_runs};
+use crate::limits::{MAX_CHUNK_RAW_BYTES, MAX_DISK_BYTES, MAX_HINTS_BYTES, MAX_HOT_INDEX_BYTES};
 use crate::unverified::{ExpectedBytes, Unverified};
 use crate::wire::{
     EXTENT_BYTES, ExtentWire, HINT_BYTES, HOT_CHUNK_BYTES, HOT_HEADER_BYTES, HOT_INDEX_MAGIC, HotChunkWire,
@@ -93,7 +94,11 @@ impl HotSegment {
         check::within(part, "hot index bytes", self.index.len, (least_index, MAX_HOT_INDEX_BYTES.into()))?;
         check::within(part, "hints bytes", self.hints.len, (0, MAX_HINTS_BYTES.into()))?;
         check::equal(part, "hints bytes past the last whole hint", 0, self.hints.len % HINT_BYTES as u64)?;
-        let most_chunk_bytes = self.blocks * BLOCK_BYTES;
+        // R60: stale blocks do not count.
+        let most_chunk_bytes = match features.has_stale() {
+            true => u64::from(self.chunk_count) * u64::from(MAX_CHUNK_RAW_BYTES),
+            false => self.blocks * BLOCK_BYTES,
+        };
         // R56: borrowed chunks have no bytes here.
         let least_chunk_bytes = if features.borrows() { 0 } else { self.chunk_count.into() };
         let chunk_bytes = (least_chunk_bytes, most_chunk_bytes);
@@ -107,7 +112,8 @@ impl HotSegment {
     }
 }
 
-/// One chunk of a hot segment: its raw bytes are the blocks of its extents, one after another.
+/// One chunk of a hot segment: its raw bytes are the blocks of its extents, one after another, with the stale
+/// ones of [`HotIndex::runs_of`] among them.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct HotChunk {
     /// The stored chunk, relative to the segment's chunks. A borrowed one has no bytes there: its offset is
@@ -119,6 +125,8 @@ pub struct HotChunk {
     pub first_extent: u32,
     /// Its extents.
     pub extent_count: u32,
+    /// Blocks of its raw bytes that are none of the disk.
+    pub stale_blocks: u32,
     /// The recorded program's own time, in milliseconds, until it asked for something in the chunk: without
     /// what it waited for storage. Zero of all chunks where nothing is known.
     pub needed_ms: u32,
@@ -156,6 +164,7 @@ pub struct HotIndex {
     pub chunks: Vec<HotChunk>,
     /// Extents of all chunks, in that order.
     pub extents: Vec<BlockRange>,
+    stale: StaleRuns,
     map: HotMap,
 }
 
@@ -203,13 +212,19 @@ impl HotIndex {
         else {
             return Err(size);
         };
-        let extents = decode_extents(part, extents, superblock.geometry().disk_blocks())?;
-        let chunks = decode_chunks(part, chunks, &extents, segment, superblock.features)?;
+        let disk_blocks = superblock.geometry().disk_blocks();
+        let runs = extents.iter().map(|entry| {
+            // R21; overlaps are found by `HotMap`.
+            HotRun::read(part, entry, disk_blocks, superblock.features.has_stale())
+        });
+        let runs = runs.collect::<Result<Vec<_>, _>>()?;
+        let HotIndexBuilder { chunks, extents, stale } =
+            decode_chunks(part, chunks, &runs, segment, superblock.features)?;
         let map = HotMap::new(part, &chunks, &extents)?;
         // R20
         let blocks = extents.iter().map(|extent| extent.count).sum();
         check::equal(part, "blocks", blocks, segment.blocks)?;
-        Ok(Self { chunks, extents, map })
+        Ok(Self { chunks, extents, stale, map })
     }
 
     /// The index's bytes.
@@ -218,30 +233,29 @@ impl HotIndex {
         let header = HotHeaderWire {
             magic: HOT_INDEX_MAGIC,
             chunk_count: to_u32(self.chunks.len() as u64).into(),
-            extent_count: to_u32(self.extents.len() as u64).into(),
+            extent_count: to_u32((self.extents.len() + self.stale.count()) as u64).into(),
             blocks: self.blocks().into(),
             chunks_bytes: self.chunks_bytes().into(),
         };
         let mut bytes = header.as_bytes().to_vec();
-        for hot in &self.chunks {
+        let mut runs = Vec::new();
+        for (number, hot) in (0..).zip(&self.chunks) {
+            let first_extent = to_u32(runs.len() as u64);
+            runs.extend(self.runs_of(number));
             let entry = HotChunkWire {
                 offset: hot.chunk.range.offset.into(),
                 stored_bytes: to_u32(hot.chunk.range.len).into(),
                 raw_bytes: hot.chunk.raw_bytes.into(),
                 codec: hot.chunk.codec.to_u16().into(),
                 flags: if hot.is_borrowed { BORROWED } else { 0 }.into(),
-                first_extent: hot.first_extent.into(),
-                extent_count: hot.extent_count.into(),
+                first_extent: first_extent.into(),
+                extent_count: (to_u32(runs.len() as u64) - first_extent).into(),
                 needed_ms: hot.needed_ms.into(),
                 digest: hot.chunk.digest.0,
             };
             bytes.extend_from_slice(entry.as_bytes());
         }
-        for extent in &self.extents {
-            let (lba, blocks) = (to_u32(extent.start.0), to_u32(extent.count));
-            let entry = ExtentWire { lba: lba.into(), blocks: blocks.into() };
-            bytes.extend_from_slice(entry.as_bytes());
-        }
+        runs.iter().for_each(|run| bytes.extend_from_slice(run.wire().as_bytes()));
         bytes
     }
 
@@ -251,7 +265,7 @@ impl HotIndex {
         derived(HOT_INDEX_CONTEXT, bytes)
     }
 
-    /// Blocks in the segment.
+    /// Blocks of the disk in the segment.
     #[must_use]
     pub fn blocks(&self) -> u64 {
         self.extents.iter().map(|extent| extent.count).sum()
@@ -274,6 +288,21 @@ impl HotIndex {
         &self.extents[first..first + hot.extent_count as usize]
     }
 
+    /// What the raw bytes of the chunk with this number are.
+    ///
+    /// # Panics
+    /// When there is no such chunk.
+    #[must_use]
+    pub fn runs_of(&self, chunk: u32) -> Vec<HotRun> {
+        self.stale.runs(chunk, self.extents_of(chunk))
+    }
+
+    /// Whether chunks have blocks that are none of the disk.
+    #[must_use]
+    pub fn has_stale(&self) -> bool {
+        self.stale.count() > 0
+    }
+
     /// Where the block lies in this segment, if it does.
     #[must_use]
     pub fn lookup(&self, lba: Lba) -> Option<HotPlace> {
@@ -288,33 +317,18 @@ impl HotIndex {
     }
 }
 
-fn decode_extents(
-    part: Part,
-    entries: &[ExtentWire],
-    disk_blocks: u64,
-) -> Result<Vec<BlockRange>, FormatError> {
-    let mut extents = Vec::with_capacity(entries.len());
-    for entry in entries {
-        // R21; overlaps are found by `HotMap`.
-        let run = BlockRange::new(Lba(entry.lba.get().into()), entry.blocks.get().into());
-        check::on_disk(part, run, disk_blocks)?;
-        extents.push(run);
-    }
-    Ok(extents)
-}
-
 /// Reads the chunk table. Chunks and their extents follow one another without gaps, so that no stored
 /// byte and no extent belongs to two chunks or to none.
 fn decode_chunks(
     part: Part,
     entries: &[HotChunkWire],
-    extents: &[BlockRange],
+    runs: &[HotRun],
     segment: &HotSegment,
     features: Features,
-) -> Result<Vec<HotChunk>, FormatError> {
+) -> Result<HotIndexBuilder, FormatError> {
     let space = ByteRange::new(0, segment.chunks.len);
     let (mut next_offset, mut next_extent) = (0_u64, 0_u32);
-    let mut chunks = Vec::with_capacity(entries.len());
+    let mut index = HotIndexBuilder::new();
     for (i, entry) in entries.iter().enumerate() {
         let at = HOT_HEADER_BYTES + i * HOT_CHUNK_BYTES;
         // R56, and R1 for all other flags.
@@ -340,23 +354,23 @@ fn decode_chunks(
         let (first_extent, extent_count) = (entry.first_extent.get(), entry.extent_count.get());
         // R19
         check::equal(part, "first extent", next_extent.into(), first_extent.into())?;
-        let left = extents.len() - first_extent as usize;
+        let left = runs.len() - first_extent as usize;
         check::within(part, "extent count", extent_count.into(), (1, left as u64))?;
         next_extent = first_extent + extent_count;
         // R18
         check::equal(part, "chunk offset", next_offset, chunk.range.offset)?;
-        let needed_ms = entry.needed_ms.get();
-        let hot = HotChunk { chunk, is_borrowed, first_extent, extent_count, needed_ms };
+        let runs = &runs[first_extent as usize..next_extent as usize];
+        check_runs(part, runs)?;
+        let hot = index.add(chunk, runs, is_borrowed);
         hot.check(part, space)?;
         next_offset = hot.next_offset();
-        let blocks: u64 =
-            extents[first_extent as usize..next_extent as usize].iter().map(|run| run.count).sum();
+        index.needed_by(entry.needed_ms.get());
+        let blocks: u64 = runs.iter().map(HotRun::blocks).sum();
         check::equal(part, "raw bytes", blocks * BLOCK_BYTES, chunk.raw_bytes.into())?;
-        chunks.push(hot);
     }
-    check::equal(part, "extents in chunks", extents.len() as u64, next_extent.into())?;
+    check::equal(part, "extents in chunks", runs.len() as u64, next_extent.into())?;
     check::equal(part, "chunks bytes", segment.chunks.len, next_offset)?;
-    Ok(chunks)
+    Ok(index)
 }
 
 /// Collects the chunks of a segment in first-access order.
@@ -364,6 +378,7 @@ fn decode_chunks(
 pub struct HotIndexBuilder {
     chunks: Vec<HotChunk>,
     extents: Vec<BlockRange>,
+    stale: StaleRuns,
 }
 
 impl HotIndexBuilder {
@@ -397,20 +412,29 @@ impl HotIndexBuilder {
 
     /// As [`Self::push`], with a reference computed elsewhere; its offset is set here.
     pub fn push_ref(&mut self, mut chunk: ChunkRef, extents: &[BlockRange]) -> u32 {
+        let runs: Vec<HotRun> = extents.iter().copied().map(HotRun::Disk).collect();
         chunk.range.offset = self.next_offset();
-        let (number, first_extent) = (to_u32(self.chunks.len() as u64), to_u32(self.extents.len() as u64));
-        self.extents.extend_from_slice(extents);
-        let extent_count = to_u32(extents.len() as u64);
-        let hot = HotChunk { chunk, is_borrowed: false, first_extent, extent_count, needed_ms: 0 };
-        self.chunks.push(hot);
-        number
+        self.add(chunk, &runs, false);
+        to_u32(self.chunks.len() as u64) - 1
     }
 
-    /// As [`Self::push_ref`], of a chunk whose stored bytes the base's image has in its hot region.
-    pub fn push_borrowed(&mut self, chunk: ChunkRef, extents: &[BlockRange]) -> u32 {
-        let number = self.push_ref(chunk, extents);
-        self.chunks[number as usize].is_borrowed = true;
-        number
+    /// As [`Self::push_ref`], of a chunk that may have blocks that are none of the disk, and whose stored
+    /// bytes the base's image has in its hot region where it `is_borrowed`.
+    pub fn push_runs(&mut self, mut chunk: ChunkRef, runs: &[HotRun], is_borrowed: bool) {
+        chunk.range.offset = self.next_offset();
+        self.add(chunk, runs, is_borrowed);
+    }
+
+    fn add(&mut self, chunk: ChunkRef, runs: &[HotRun], is_borrowed: bool) -> HotChunk {
+        let (number, first_extent) = (to_u32(self.chunks.len() as u64), to_u32(self.extents.len() as u64));
+        let (extent_count, stale_blocks) = self.stale.add(number, runs, &mut self.extents);
+        let hot = HotChunk { chunk, is_borrowed, first_extent, extent_count, stale_blocks, needed_ms: 0 };
+        self.chunks.push(hot);
+        hot
+    }
+
+    fn runs(&self) -> usize {
+        self.extents.len() + self.stale.count()
     }
 
     /// The index of a disk of `disk_blocks`, by the same rules that a reader applies.
@@ -420,8 +444,7 @@ impl HotIndexBuilder {
     /// or does not match its extents; when there is no chunk, or the index would exceed its limit.
     pub fn finish(self, disk_blocks: u64) -> Result<HotIndex, FormatError> {
         let part = Part::HotIndex { offset: 0 };
-        let bytes =
-            HOT_HEADER_BYTES + self.chunks.len() * HOT_CHUNK_BYTES + self.extents.len() * EXTENT_BYTES;
+        let bytes = HOT_HEADER_BYTES + self.chunks.len() * HOT_CHUNK_BYTES + self.runs() * EXTENT_BYTES;
         check::within(part, "disk blocks", disk_blocks, (1, MAX_DISK_BYTES / BLOCK_BYTES))?;
         check::within(part, "chunk count", self.chunks.len() as u64, (1, u32::MAX.into()))?;
         check::within(part, "hot index bytes", bytes as u64, (1, MAX_HOT_INDEX_BYTES.into()))?;
@@ -433,11 +456,11 @@ impl HotIndexBuilder {
             hot.check(part, space)?;
             let first = hot.first_extent as usize;
             let runs = &self.extents[first..first + hot.extent_count as usize];
-            let blocks: u64 = runs.iter().map(|run| run.count).sum();
+            let blocks = runs.iter().map(|run| run.count).sum::<u64>() + u64::from(hot.stale_blocks);
             check::equal(part, "raw bytes", blocks * BLOCK_BYTES, hot.chunk.raw_bytes.into())?;
         }
         let map = HotMap::new(part, &self.chunks, &self.extents)?;
-        Ok(HotIndex { chunks: self.chunks, extents: self.extents, map })
+        Ok(HotIndex { chunks: self.chunks, extents: self.extents, stale: self.stale, map })
     }
 }
 

@@ -20,8 +20,11 @@ pub const FEATURE_UNREAD: u64 = 2;
 /// The incompatible feature of an image some of whose hot chunks are those of its base's image.
 pub const FEATURE_BORROWED: u64 = 1 << 2;
 
+/// The incompatible feature of an image some of whose hot chunks have blocks that are none of its disk.
+pub const FEATURE_STALE: u64 = 1 << 3;
+
 /// Incompatible features that this crate knows.
-pub const KNOWN_INCOMPAT: u64 = FEATURE_BASE | FEATURE_UNREAD | FEATURE_BORROWED;
+pub const KNOWN_INCOMPAT: u64 = FEATURE_BASE | FEATURE_UNREAD | FEATURE_BORROWED | FEATURE_STALE;
 
 /// Bytes of the header of a pack.
 pub const PACK_HEADER_BYTES: usize = 4096;

@@ -10,9 +10,9 @@ use crate::error::{FormatError, Part};
 use crate::geometry::{ColdGeometry, ColdPlace};
 use crate::hot::HotSegment;
 use crate::limits::{
-    COMPAT_SHORT, COMPAT_TABLES_BITS, COMPAT_TABLES_SHIFT, FEATURE_BASE, FEATURE_BORROWED, FEATURE_UNREAD,
-    KNOWN_INCOMPAT, MAX_DISK_BYTES, MAX_HINTS_BYTES, MAX_HOT_INDEX_BYTES, MAX_HOT_SEGMENTS, MAX_IMAGE_BYTES,
-    MAX_PADDING_BYTES, SUPERBLOCK_BYTES, VERSION,
+    COMPAT_SHORT, COMPAT_TABLES_BITS, COMPAT_TABLES_SHIFT, FEATURE_BASE, FEATURE_BORROWED, FEATURE_STALE,
+    FEATURE_UNREAD, KNOWN_INCOMPAT, MAX_DISK_BYTES, MAX_HINTS_BYTES, MAX_HOT_INDEX_BYTES, MAX_HOT_SEGMENTS,
+    MAX_IMAGE_BYTES, MAX_PADDING_BYTES, SUPERBLOCK_BYTES, VERSION,
 };
 use crate::unverified::Unverified;
 use crate::wire::{BaseWire, ColdWire, HotSlotWire, SUPERBLOCK_MAGIC, SignatureWire, SuperblockWire};
@@ -55,6 +55,19 @@ impl Features {
     #[must_use]
     pub const fn borrows(self) -> bool {
         self.incompat & FEATURE_BORROWED != 0
+    }
+
+    /// The same features, of an image whose hot chunks have blocks that are none of its disk, or have not.
+    #[must_use]
+    pub const fn of_stale(self, has_stale: bool) -> Self {
+        let incompat = self.incompat & !FEATURE_STALE;
+        Self { incompat: if has_stale { incompat | FEATURE_STALE } else { incompat }, ..self }
+    }
+
+    /// Whether some hot chunks have blocks that are none of the disk.
+    #[must_use]
+    pub const fn has_stale(self) -> bool {
+        self.incompat & FEATURE_STALE != 0
     }
 
     /// Whether cold windows have no digests.

@@ -101,6 +101,7 @@ fn stages(
     round: &mut Round,
 ) -> Result<()> {
     let (entry, _) = image.hot_chunk(chunk);
+    assert!(!image.superblock().features.has_stale(), "the stages here push whole chunks");
     let began = Instant::now();
     let stored = stored.verify(&entry.expected())?;
     let verified = Instant::now();

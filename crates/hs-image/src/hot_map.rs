@@ -1,6 +1,6 @@
 //! All hot segments of an image as one numbered run of chunks.
 
-use hs_format::{Hint, Hints, HotChunk, HotIndex, HotSegment, Superblock};
+use hs_format::{Hint, Hints, HotChunk, HotIndex, HotRun, HotSegment, Superblock};
 use hs_units::{BlockRange, ByteRange, Lba, to_u32};
 
 use crate::borrowed::HotSource;
@@ -104,6 +104,12 @@ impl HotMap {
         let tables = self.tables(chunk);
         let entry = &tables.index.chunks[(chunk - tables.first_chunk) as usize];
         &tables.index.extents[entry.first_extent as usize..(entry.first_extent + entry.extent_count) as usize]
+    }
+
+    /// What the stored chunk decodes to.
+    pub(crate) fn runs(&self, chunk: u32) -> Vec<HotRun> {
+        let tables = self.tables(chunk);
+        tables.index.runs_of(chunk - tables.first_chunk)
     }
 
     /// The end of the run of chunks that lie one after another in the file from `chunk`.

@@ -6,11 +6,11 @@ use std::sync::{Arc, OnceLock};
 
 use bytes::Bytes;
 use hs_format::{
-    BaseRef, ChunkRef, Codec, Composed, Decompressor, FileKind, FormatError, Hint, Hints, HotIndex,
+    BaseRef, ChunkRef, Codec, Composed, Decompressor, FileKind, FormatError, Hint, Hints, HotIndex, HotRun,
     ImageDigest, Part, Superblock, Unverified, WindowRef,
 };
 use hs_store::{DiskCache, Store};
-use hs_units::{BLOCK_BYTES, BlockRange, ByteRange, Digest, Lba, Nanos, to_usize};
+use hs_units::{BLOCK_BYTES, BlockRange, ByteRange, Digest, Lba, Nanos, to_u32, to_usize};
 
 use crate::base::check_base;
 use crate::borrowed::{BorrowedHot, Lender};
@@ -425,6 +425,26 @@ impl Image {
         self.hot.extents(chunk)
     }
 
+    /// What a hot chunk decodes to: its runs of blocks, and between them blocks that are none of the disk,
+    /// which [`Self::decode_hot`] and [`Self::load_hot`] leave out.
+    ///
+    /// # Panics
+    /// When there is no such chunk.
+    #[must_use]
+    pub fn hot_runs(&self, chunk: u32) -> Vec<HotRun> {
+        self.hot.runs(chunk)
+    }
+
+    /// Bytes of the blocks of the disk that a hot chunk holds.
+    ///
+    /// # Panics
+    /// When there is no such chunk.
+    #[must_use]
+    pub fn hot_bytes(&self, chunk: u32) -> u32 {
+        let hot = self.hot.chunk(chunk).0;
+        hot.chunk.raw_bytes - hot.stale_blocks * to_u32(BLOCK_BYTES)
+    }
+
     /// Which file pages the hot blocks are, in first-access order.
     pub fn hints(&self) -> impl Iterator<Item = Hint> + '_ {
         self.hot.hints()
@@ -594,6 +614,15 @@ impl Image {
     /// # Errors
     /// When its bytes cannot be read, or are not what their digest says.
     pub fn load_hot(&self, number: u32, tools: &mut Decompressor) -> Result<LoadedChunk, ImageError> {
+        let loaded = self.load_whole_hot(number, tools)?;
+        Ok(LoadedChunk { raw: self.without_stale(number, loaded.raw), ..loaded })
+    }
+
+    /// The same with the blocks that are none of the disk: see [`Self::hot_runs`].
+    ///
+    /// # Errors
+    /// As of [`Self::load_hot`].
+    pub fn load_whole_hot(&self, number: u32, tools: &mut Decompressor) -> Result<LoadedChunk, ImageError> {
         let (chunk, at) = self.hot_chunk(number);
         let stored = self.stored(ChunkPlace { chunk, at })?;
         let (raw, stored) = self.decode(&chunk, stored, tools, at, || format!("hot chunk {number}"))?;
@@ -617,7 +646,25 @@ impl Image {
         if let Some(cache) = &self.cache {
             cache.put(&entry.chunk.digest, verified);
         }
-        Ok(raw)
+        Ok(self.without_stale(chunk, raw))
+    }
+
+    /// Of the bytes of a hot chunk those that are of the disk: R60.
+    fn without_stale(&self, chunk: u32, mut raw: Vec<u8>) -> Vec<u8> {
+        if self.hot.chunk(chunk).0.stale_blocks == 0 {
+            return raw;
+        }
+        let (mut from, mut to) = (0, 0);
+        for run in self.hot.runs(chunk) {
+            let end = from + to_usize(run.blocks() * BLOCK_BYTES);
+            if matches!(run, HotRun::Disk(_)) {
+                raw.copy_within(from..end, to);
+                to += end - from;
+            }
+            from = end;
+        }
+        raw.truncate(to);
+        raw
     }
 
     /// The decompressed bytes of a chunk, and the stored ones. Every byte of a disk that is served has come

@@ -23,6 +23,11 @@ pub(crate) fn run(shared: &Arc<Shared>) {
     let mut state = shared.state.lock();
     let (mut is_idle, mut in_vain) = (false, None);
     loop {
+        if let Some(rest) = state.waits_for_writers() {
+            // The last of them makes the append, or wakes this thread.
+            shared.work.wait_for(&mut state, rest);
+            continue;
+        }
         let Some(job) = state.overlay.poll() else {
             let outcomes = settle(shared, &mut state);
             if !outcomes.is_empty() {
@@ -100,6 +105,15 @@ fn move_segments<'a>(
 /// Makes the append that a flush of this thread waits for, if that can be made now: so no thread has to be
 /// woken for it. What comes meanwhile is left to the committer.
 pub(crate) fn lead(shared: &Arc<Shared>, mut state: MutexGuard<'_, KeptState>) {
+    if state.waits_for_writers().is_some() {
+        // Where others wait already, the committer knows until when.
+        let is_first = state.flushes.len() == 1;
+        drop(state);
+        if is_first {
+            shared.work.notify_one();
+        }
+        return;
+    }
     let Some(job) = state.overlay.poll_append() else {
         drop(state);
         shared.work.notify_one();
@@ -123,6 +137,9 @@ pub(crate) fn lead(shared: &Arc<Shared>, mut state: MutexGuard<'_, KeptState>) {
 fn end_job(shared: &Arc<Shared>, state: &mut KeptState, ended: Result<Duration, Failed>) -> Outcomes {
     match ended {
         Ok(took) => {
+            if state.overlay.is_appending() {
+                state.appended = Instant::now();
+            }
             state.overlay.handle_done_in(took.into());
             settle(shared, state)
         }

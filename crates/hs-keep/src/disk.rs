@@ -2,6 +2,7 @@
 
 use std::sync::Arc;
 use std::thread::JoinHandle;
+use std::time::{Duration, Instant};
 
 use crossbeam_channel::Sender;
 use hs_disk::Requester;
@@ -48,6 +49,8 @@ pub(crate) struct Shared {
 
 pub(crate) struct KeptState {
     pub(crate) overlay: Overlay,
+    /// When the last append ended.
+    pub(crate) appended: Instant,
     /// Flushes that wait for a batch.
     pub(crate) flushes: Vec<(u64, Answer)>,
     /// Changes that wait for room.
@@ -88,6 +91,7 @@ impl KeptDisk {
         let (file_reads, reads) = crossbeam_channel::unbounded();
         let state = KeptState {
             overlay,
+            appended: Instant::now(),
             flushes: Vec::new(),
             delayed: Waiting::default(),
             readers: [0; 2],
@@ -272,6 +276,14 @@ impl Drop for KeptDisk {
         for thread in self.threads.lock().drain(..) {
             let _ = thread.join();
         }
+    }
+}
+
+impl KeptState {
+    /// How much longer the next append waits for writers that were just answered.
+    pub(crate) fn waits_for_writers(&self) -> Option<Duration> {
+        let since_append = self.appended.elapsed().into();
+        self.overlay.waits_for_writers(since_append).filter(|_| !self.ends).map(Duration::from)
     }
 }
 

@@ -10,6 +10,11 @@ const CIFS: i64 = 0xff53_4d42;
 const OVERLAYFS: i64 = 0x794c_7630;
 const TMPFS: i64 = 0x0102_1994;
 const RAMFS: i64 = 0x8584_58f6;
+const FUSE: i64 = 0x6573_5546;
+const PLAN9: i64 = 0x0102_1997;
+const CEPH: i64 = 0x00c3_6400;
+const AFS: i64 = 0x5346_414f;
+const LUSTRE: i64 = 0x0bd0_0bd0;
 
 /// Warns where changes in this file may not last.
 pub(crate) fn warn(file: &std::fs::File, path: &Path) {
@@ -24,6 +29,14 @@ fn trouble(kind: i64) -> Option<&'static str> {
         NFS => {
             "it lies on NFS: changes last as far as its server writes what it says that it has written, and other \
              machines are only kept out where the mount passes locks on"
+        }
+        PLAN9 | CEPH | AFS | LUSTRE => {
+            "it lies on another machine: changes last as far as that writes what it says that it has written, and \
+             other machines may not be kept out"
+        }
+        FUSE => {
+            "it lies on a file system of a program (FUSE): changes last as far as that program writes what it says \
+             that it has written"
         }
         SMB2 | CIFS => "it lies on a share of SMB: changes last as far as its server keeps what it is sent",
         OVERLAYFS => {
@@ -44,6 +57,8 @@ mod tests {
         assert!(trouble(TMPFS).is_some_and(|why| why.contains("memory")));
         assert!(trouble(NFS).is_some_and(|why| why.contains("NFS")));
         assert!(trouble(i64::from(OVERLAYFS as i32)).is_some_and(|why| why.contains("overlayfs")));
+        assert!([PLAN9, CEPH, AFS, LUSTRE].iter().all(|kind| trouble(*kind).is_some()));
+        assert!(trouble(FUSE).is_some_and(|why| why.contains("FUSE")));
         // ext4.
         assert_eq!(trouble(0xef53), None);
     }

@@ -53,9 +53,8 @@ pub struct OverlayConfig {
     pub takes_in_turn: bool,
     /// The map is stored now and then, and dead blocks are given back.
     pub gives_back: bool,
-    /// After an append with more than one flush, the next one begins when as many flushes wait again, or
-    /// after this time. A server does not do this.
-    pub hold: Nanos,
+    /// The next append waits for the writers that the last one has answered.
+    pub waits_for_writers: bool,
 }
 
 impl OverlayConfig {
@@ -71,7 +70,7 @@ impl OverlayConfig {
             gathers: true,
             takes_in_turn: true,
             gives_back: true,
-            hold: Nanos::ZERO,
+            waits_for_writers: true,
         }
     }
 }
@@ -126,8 +125,6 @@ pub(crate) struct OverlayDisk {
     /// Appends when a move had brought nothing.
     in_vain: Option<u64>,
     last_append: Nanos,
-    /// Flushes that it has answered.
-    answered: usize,
     waiting: Waiting<Change>,
     /// Flushes that wait for a batch.
     flushes: Vec<(u64, u64)>,
@@ -226,7 +223,6 @@ impl OverlayDisk {
             is_idle: false,
             in_vain: None,
             last_append: Nanos::ZERO,
-            answered: 0,
             waiting: Waiting::default(),
             flushes: Vec::new(),
             answers: VecDeque::new(),
@@ -389,12 +385,10 @@ impl OverlayDisk {
 
     /// Whether the next append waits for the writers that the last one has answered.
     fn holds(&self, io: &mut Io) -> bool {
-        let until = self.last_append + self.config.hold;
-        let holds = self.answered > 1 && self.flushes.len() < self.answered && io.now() < until;
-        if holds {
-            io.wake(until, HOLD_TOKEN);
-        }
-        holds
+        let rest = self.overlay.waits_for_writers(io.now() - self.last_append);
+        let Some(rest) = rest.filter(|_| self.config.waits_for_writers) else { return false };
+        io.wake(io.now() + rest, HOLD_TOKEN);
+        true
     }
 
     /// Begins the next job, or a move of segments; false where there is nothing to do now.
@@ -403,7 +397,6 @@ impl OverlayDisk {
             return false;
         }
         if let Some(job) = self.overlay.poll() {
-            self.answered = 0;
             (self.steps, self.has_job, self.began) = (job.steps.into(), true, io.now());
             self.go_on(io);
             return true;
@@ -447,7 +440,6 @@ impl OverlayDisk {
         let Some(at) = at else { return false };
         let (_, token) = self.flushes.remove(at);
         self.answers.push_back(Answer::Flushed(token));
-        self.answered += 1;
         true
     }
 }

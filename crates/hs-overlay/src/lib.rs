@@ -33,6 +33,7 @@ mod overlay;
 mod pace;
 mod record;
 mod segments;
+mod siblings;
 mod slot;
 mod snapshot;
 mod waiting;

@@ -14,6 +14,7 @@ use crate::map::{Content, ExtentMap};
 use crate::pace::Pace;
 use crate::record::{Change, Record, segments_for};
 use crate::segments::Segments;
+use crate::siblings::Siblings;
 use crate::slot::{LogEnd, Slot};
 use crate::snapshot::Snapshot;
 use crate::waiting::SMALL_BYTES;
@@ -112,6 +113,7 @@ pub struct Overlay {
     pub(crate) identity: Identity,
     pub(crate) limits: Limits,
     pub(crate) pace: Pace,
+    pub(crate) siblings: Siblings,
     /// What the file has, as far as it is known to be on the medium.
     pub(crate) map: ExtentMap,
     pub(crate) snapshots: Vec<Snapshot>,
@@ -192,6 +194,7 @@ impl Overlay {
             identity: slot.identity,
             limits,
             pace: Pace::new(&limits),
+            siblings: Siblings::default(),
             map,
             snapshots,
             segments,
@@ -362,9 +365,14 @@ impl Overlay {
         self.waits_for_space = false;
         if !self.gathered.is_empty() {
             self.flush_wanted = true;
+            self.siblings.flush();
             return self.batch;
         }
-        if self.on_its_way.is_empty() { self.durable } else { self.batch - 1 }
+        if self.on_its_way.is_empty() {
+            return self.durable;
+        }
+        self.siblings.flush_on_its_way();
+        self.batch - 1
     }
 
     /// Whether all of this batch, and all before, is on the medium.
@@ -397,6 +405,12 @@ impl Overlay {
     #[must_use]
     pub fn is_due(&self) -> bool {
         self.under_way.is_none() && (self.flush_wanted || self.gathered.bytes() >= self.write_back_bytes())
+    }
+
+    /// Whether writes wait for a job, and only because a flush waits for them.
+    pub(crate) fn is_due_by_flush_alone(&self) -> bool {
+        let is_asked = self.flush_wanted && !self.must_checkpoint;
+        self.under_way.is_none() && is_asked && self.gathered.bytes() < self.write_back_bytes()
     }
 
     // ---- reads ----

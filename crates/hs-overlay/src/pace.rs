@@ -70,8 +70,11 @@ impl Overlay {
     /// As [`Overlay::handle_done`], where it is known how long the job took: on a slow medium less is
     /// gathered, so that a flush waits half a second at most, and not for as long as 16 MiB take there.
     pub fn handle_done_in(&mut self, took: Nanos) {
-        let bytes = self.appending_bytes();
+        let (bytes, is_append) = (self.appending_bytes(), self.is_appending());
         self.handle_done();
+        if is_append {
+            self.siblings.took(took);
+        }
         self.pace.measured(&self.limits, bytes, took);
     }
 }

@@ -89,6 +89,12 @@ fn profile(args: &Inspect, path: &Path) -> anyhow::Result<()> {
     print(fields, args.json)
 }
 
+/// Bytes of hot chunks that are none of the disk.
+fn stale_hot_bytes(image: &hs_image::Image) -> u64 {
+    let raw = |chunk| u64::from(image.hot_chunk(chunk).0.raw_bytes - image.hot_bytes(chunk));
+    (0..image.hot_chunk_count()).map(raw).sum()
+}
+
 fn image(image: &ImageSource, json: bool) -> anyhow::Result<()> {
     let image = open_image(image)?;
     let superblock = image.superblock();
@@ -125,6 +131,7 @@ fn image(image: &ImageSource, json: bool) -> anyhow::Result<()> {
         ("cold_chunks", json!(superblock.cold.distinct_chunks)),
         ("hot_segments", json!(segments)),
         ("borrowed_chunks", json!((0..image.hot_chunk_count()).filter(|at| image.is_borrowed(*at)).count())),
+        ("stale_hot_bytes", json!(stale_hot_bytes(&image))),
         ("hints", json!(image.hints().count())),
         ("superblock_from_mirror", json!(image.from_mirror())),
         ("base_digest", json!(superblock.base.map(|base| base.disk_digest.to_string()))),

@@ -112,6 +112,45 @@ fn tools_write_to_it() {
     end(server);
 }
 
+/// By a supervisor and its server, or by one process.
+#[test]
+fn where_changes_may_not_last_is_told_once() {
+    if !machine_has(&[]) {
+        return;
+    }
+    let scene = Scene::new();
+    holed(&scene, "disk.hsi");
+    for name in ["lower", "upper", "work", "merged"] {
+        scene.folder(name);
+    }
+    let [lower, upper, work] = ["lower", "upper", "work"].map(|name| scene.arg(name));
+    let layers = format!("lowerdir={lower},upperdir={upper},workdir={work}");
+    tool("mount", &["-t", "overlay", "headstart-test", "-o", &layers, &scene.arg("merged")]);
+    let changes = scene.arg("merged/changes");
+    for more in [&["--unsupervised"][..], &[]] {
+        let mut words = vec!["serve", "--keep", &changes, "--nbd"];
+        let (socket, image) = (format!("unix:{}", scene.arg("socket")), scene.arg("disk.hsi"));
+        words.extend([&*socket, &*image].iter().chain(more));
+        let mut server = Running::start(words);
+        let mut said = String::new();
+        while !said.contains("Ctrl-C") {
+            let line = server.said();
+            assert!(!line.is_empty(), "the server ended: {said}");
+            said += &line;
+        }
+        let mut client = connect(&scene);
+        assert_eq!(client.write(FUA, 0, &[7; BLOCK]).expect("answered"), 0);
+        server.signal(Signal::TERM);
+        let (status, _, rest) = server.end();
+        assert!(status.success(), "{rest}");
+        said += &rest;
+        let told: Vec<_> = said.lines().filter(|line| line.contains("lies on an overlayfs")).collect();
+        assert!(told.len() == 1 && told[0].contains(&changes), "{more:?}: {said}");
+    }
+    tool("umount", &[&scene.arg("merged")]);
+    scene.wait_until_clean();
+}
+
 /// Of each block that is synced alone a header of the log lies beside it; they are moved together when the
 /// server has nothing else to do.
 #[test]

@@ -64,6 +64,7 @@ mod newer;
 mod newer_debian;
 mod object_server;
 mod odd_server;
+mod ordered;
 mod outputs;
 mod packs;
 mod permissions;

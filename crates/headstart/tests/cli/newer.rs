@@ -75,11 +75,11 @@ fn a_newer_image_is_refused() {
 
 #[test]
 fn an_unknown_incompatible_feature_is_refused() {
-    let words = "superblock: expected only the incompatible features 0x0000000000000007, found \
-                 0x0000000000000008: use a newer headstart";
+    let words = "superblock: expected only the incompatible features 0x000000000000000f, found \
+                 0x0000000000000010: use a newer headstart";
     let scene = kept(&["hot.hsi", "start.hsp"]);
     let newer = changed(&scene, "hot.hsi", |image| {
-        image[16] |= 8;
+        image[16] |= 16;
         // The feature gives this a meaning.
         image[1900] = 7;
         seal(&mut image[..SUPERBLOCK]);

@@ -64,6 +64,11 @@ pub(crate) struct Moves {
 }
 
 impl Moves {
+    /// Where a block of the earlier disk is now.
+    pub(crate) fn of_block(&self, block: Lba) -> Option<Lba> {
+        self.of(BlockRange::new(block, 1)).first().map(|now| now.start)
+    }
+
     /// Where blocks of the earlier disk are now, in their order. What belongs to no file is where it was.
     pub(crate) fn of(&self, blocks: BlockRange) -> Vec<BlockRange> {
         let mut now: Vec<BlockRange> = Vec::new();

@@ -13,7 +13,7 @@
 //! [`entries`]: super::entries
 //! [`tree`]: super::tree
 
-use std::collections::HashMap;
+use std::collections::{BTreeSet, HashMap};
 use std::ffi::OsStr;
 use std::os::unix::ffi::OsStrExt;
 use std::path::{Path, PathBuf};
@@ -230,7 +230,7 @@ fn refuse_output_inside(root: &Path, output: &Path) -> Result<(), SourceError> {
     }
 }
 
-/// The nodes with these paths, in their order.
+/// The nodes that have these paths as one of their names, in their order.
 fn nodes_of(plan: &Plan, paths: &[String]) -> Vec<NodeId> {
     if paths.is_empty() {
         return Vec::new();
@@ -239,11 +239,13 @@ fn nodes_of(plan: &Plan, paths: &[String]) -> Vec<NodeId> {
     let ranks = paths.iter().enumerate().rev();
     let wanted: HashMap<&[u8], usize> =
         ranks.map(|(rank, path)| (path.trim_start_matches('/').as_bytes(), rank)).collect();
-    let all = (0..plan.nodes()).map(|index| plan.node(index));
+    let names = plan.names();
     let mut found: Vec<(usize, NodeId)> =
-        all.filter_map(|node| Some((*wanted.get(&plan.path(node)[..])?, node))).collect();
+        names.filter_map(|(node, path)| Some((*wanted.get(&path[..])?, node))).collect();
     found.sort_unstable();
-    found.into_iter().map(|(_, node)| node).collect()
+    // A file may have been read by two of its names.
+    let mut seen = BTreeSet::new();
+    found.into_iter().map(|(_, node)| node).filter(|node| seen.insert(*node)).collect()
 }
 
 /// A UUID of version 8 (RFC 9562, section 5.8: the content is the maker's own matter) from the tree's digest.

@@ -253,6 +253,49 @@ fn borrowed_chunks() {
 }
 
 #[test]
+// R60
+fn stale_blocks() {
+    let sample = Sample::small();
+    let good = sample.bytes(sample.superblock.hot[0].index);
+    let plain = decode_hot(good).expect("an index");
+    let (number, hot) = (0..).zip(&plain.chunks).find(|(_, hot)| hot.extent_count > 1).expect("two extents");
+    let place = |extent: usize| 160 + 8 * (hot.first_extent as usize + extent);
+    let extents = plain.extents_of(number);
+    // Extents of the chunk are stale, and do not count as blocks of the disk.
+    let with_stale = |stale: &[usize]| {
+        let (mut index, mut blocks) = (good.to_vec(), plain.blocks());
+        for &extent in stale {
+            index = patch(&index, place(extent), &[0xff; 4]);
+            blocks -= extents[extent].count;
+        }
+        (patch(&index, 16, &blocks.to_le_bytes()), blocks)
+    };
+    let decode = |(bytes, blocks): (Vec<u8>, u64), has_stale| {
+        let (mut segment, mut superblock) = resealed(&bytes);
+        segment.blocks = blocks;
+        superblock.features = superblock.features.of_stale(has_stale);
+        HotIndex::decode(Unverified::new(&bytes), &segment, &superblock)
+    };
+    let found = decode(with_stale(&[0]), true).expect("an index");
+    assert_eq!(found.encode(), with_stale(&[0]).0, "one index has one encoding");
+    assert_eq!(found.extents_of(number), &extents[1..]);
+    assert_eq!(found.runs_of(number)[0], HotRun::Stale(extents[0].count));
+    assert_eq!(u64::from(found.chunks[number as usize].stale_blocks), extents[0].count);
+    let place_of_second = found.lookup(extents[1].start).expect("hot");
+    assert_eq!((place_of_second.chunk, place_of_second.block_in_chunk), (number, 0));
+    assert_eq!(found.lookup(extents[0].start), None);
+    refuses!(decode(with_stale(&[0]), false), OutsideDisk);
+    let (index, blocks) = with_stale(&[0]);
+    refuses!(decode((patch(&index, place(0) + 4, &[0; 4]), blocks), true), Limit, "stale blocks");
+    let (index, blocks) = with_stale(&[0]);
+    let more = (extents[0].count as u32 + 1).to_le_bytes();
+    refuses!(decode((patch(&index, place(0) + 4, &more), blocks), true), Inconsistent, "raw bytes");
+    let all: Vec<usize> = (0..extents.len()).collect();
+    assert!(decode(with_stale(&all), true).is_err());
+    refuses!(decode(with_stale(&all[..2]), true), Inconsistent, "stale blocks behind stale ones");
+}
+
+#[test]
 // R21
 fn hot_extents() {
     let sample = Sample::small();

@@ -45,11 +45,11 @@ fn identity() {
     assert_eq!(patched(8, &[2]), Err(FormatError::UnsupportedVersion { part, expected: 1, found: 2 }));
     refuses!(patched(8, &[0]), UnsupportedVersion);
     refuses!(patched(12, &8192_u32.to_le_bytes()), Inconsistent, "superblock bytes");
-    assert_eq!(patched(16, &[8]), Err(FormatError::UnknownFeatures { known: 7, found: 8 }));
+    assert_eq!(patched(16, &[16]), Err(FormatError::UnknownFeatures { known: 15, found: 16 }));
     refuses!(patched(23, &[0x80]), UnknownFeatures);
     // A feature may give a meaning to what is reserved here: it is named first.
     let mut both = [0; 112];
-    (both[0], both[108]) = (8, 1);
+    (both[0], both[108]) = (16, 1);
     both[8..108].copy_from_slice(&Sample::small().superblock.encode()[24..124]);
     refuses!(patched(16, &both), UnknownFeatures);
     assert!(patched(24, &[0xff; 8]).is_ok(), "compatible features are ignored");
@@ -178,6 +178,22 @@ fn hot_segments() {
     // The second segment at the place of the first: an alias.
     let first = Sample::small().superblock.hot[0].index.offset;
     refuses!(patched(176 + 104, &first.to_le_bytes()), Overlap);
+}
+
+#[test]
+// R60
+fn chunks_bytes_with_stale_blocks() {
+    // More than the blocks of the disk are, and as many as the chunks may have: more than the file has.
+    let of = |bytes: u64, has_stale: bool| {
+        changed(|s| {
+            s.features = s.features.of_stale(has_stale);
+            s.hot[0].chunks.len = bytes;
+        })
+    };
+    let chunks = u64::from(Sample::small().superblock.hot[0].chunk_count);
+    refuses!(of(4 * BLOCK_BYTES + 1, false), Limit, "hot chunks bytes");
+    refuses!(of(chunks << 22, true), OutOfBounds, "hot chunks");
+    refuses!(of((chunks << 22) + 1, true), Limit, "hot chunks bytes");
 }
 
 #[test]

@@ -46,9 +46,9 @@ pub(super) fn of_image(image: &Image) -> anyhow::Result<OnMedium> {
         .collect::<anyhow::Result<Vec<_>>>()?;
     let hot = (0..image.hot_chunk_count())
         .map(|chunk| {
-            let (entry, at) = image.hot_chunk(chunk);
+            let at = image.hot_chunk(chunk).1;
             let extents = image.hot_extents(chunk).to_vec();
-            HotChunk { at, raw_bytes: entry.raw_bytes, extents, needed: image.hot_needed(chunk) }
+            HotChunk { at, raw_bytes: image.hot_bytes(chunk), extents, needed: image.hot_needed(chunk) }
         })
         .collect();
     let tables = superblock.hot.first().map_or(ByteRange::new(SUPERBLOCK_BYTES, 0), |segment| {

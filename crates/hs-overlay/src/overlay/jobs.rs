@@ -23,6 +23,12 @@ impl Overlay {
         self.under_way.is_some()
     }
 
+    /// Whether that is an append.
+    #[must_use]
+    pub const fn is_appending(&self) -> bool {
+        matches!(self.under_way, Some(UnderWay::Append { .. }))
+    }
+
     /// As [`Overlay::poll`], where the next job is an append: what a thread may do that waits for a flush.
     pub fn poll_append(&mut self) -> Option<Job> {
         let others_first = self.has_other_work() || !self.is_ready || self.must_checkpoint;
@@ -79,6 +85,7 @@ impl Overlay {
             return self.allocation(missing);
         }
         self.on_its_way = std::mem::take(&mut self.gathered);
+        self.siblings.append();
         self.batch += 1;
         let binding = Binding { identity: &self.identity, epoch: self.slot.epoch };
         let (mut steps, mut records, mut taken) = (Vec::new(), Vec::new(), Vec::new());
@@ -218,6 +225,7 @@ impl Overlay {
                 self.log = end;
                 self.log_blocks += blocks;
                 self.durable = self.batch - 1;
+                self.siblings.done();
                 self.small_appends = blocks <= SMALL_APPEND_BLOCKS;
                 self.kept_free = KEPT_FREE;
                 self.figures.appends += 1;
@@ -248,6 +256,7 @@ impl Overlay {
     /// error that says that there is no space, or, after a trouble, with EIO.
     pub fn handle_failed(&mut self, failed: Failed) -> bool {
         let for_good = !failed.no_space || failed.step == FailedStep::Sync;
+        self.siblings.failed();
         match self.under_way.take() {
             Some(UnderWay::Append { before, taken, .. }) => {
                 // What the file has of it is written again, at the same place.
