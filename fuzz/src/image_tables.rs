@@ -30,7 +30,7 @@ pub fn run(data: &[u8]) -> bool {
     match table % 5 {
         0 => root(&shape, bytes),
         1 => leaf(&shape, bytes, u64::from(table / 5)),
-        2 => hot_index(&shape, bytes, table / 5 % 2 == 1),
+        2 => hot_index(&shape, bytes, table / 5 % 2 == 1, table / 10 % 2 == 1),
         3 => hints(&shape, bytes),
         _ => chunk(&shape, bytes),
     }
@@ -90,7 +90,7 @@ fn leaf(shape: &Shape, bytes: &[u8], number: u64) -> bool {
     true
 }
 
-fn hot_index(shape: &Shape, bytes: &[u8], borrows: bool) -> bool {
+fn hot_index(shape: &Shape, bytes: &[u8], borrows: bool, has_stale: bool) -> bool {
     let field =
         |at: usize| bytes.get(at..at + 8).map_or(0, |b| u64::from_le_bytes(b.try_into().expect("eight")));
     let segment = HotSegment {
@@ -104,10 +104,11 @@ fn hot_index(shape: &Shape, bytes: &[u8], borrows: bool) -> bool {
         own_ms: 0,
     };
     let mut superblock = superblock(shape, &[]);
-    superblock.features = superblock.features.of_borrowed(borrows);
+    superblock.features = superblock.features.of_borrowed(borrows).of_stale(has_stale);
     let Ok(index) = HotIndex::decode(Unverified::new(bytes), &segment, &superblock) else { return false };
     assert_eq!(index.encode(), bytes, "one index has one encoding");
     assert!(borrows || !index.chunks.iter().any(|hot| hot.is_borrowed));
+    assert!(has_stale || !index.has_stale());
     let own = index.chunks.iter().filter(|hot| !hot.is_borrowed).map(|hot| hot.chunk.range.len);
     assert_eq!(own.sum::<u64>(), index.chunks_bytes());
     let mut seen = 0;
@@ -122,7 +123,8 @@ fn hot_index(shape: &Shape, bytes: &[u8], borrows: bool) -> bool {
                 seen += 1;
             }
         }
-        assert_eq!(u64::from(block_in_chunk) * BLOCK_BYTES, u64::from(hot.chunk.raw_bytes));
+        let blocks = u64::from(block_in_chunk) + u64::from(hot.stale_blocks);
+        assert_eq!(blocks * BLOCK_BYTES, u64::from(hot.chunk.raw_bytes));
     }
     assert_eq!(seen, index.blocks());
     let hot = (0..shape.disk_blocks).filter(|&lba| index.lookup(Lba(lba)).is_some()).count() as u64;
