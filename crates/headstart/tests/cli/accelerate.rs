@@ -7,6 +7,7 @@ use std::process::Command;
 
 use rustix::process::Signal;
 
+use crate::containerd_many::cached_bytes;
 use crate::mounts::umount;
 use crate::scene::{Ran, Running, Scene, has_tools, run, tool, wait_until};
 
@@ -54,10 +55,16 @@ impl Mounted {
     /// namespace of its own, as those of other tests do, the file system lives on in it.
     fn forget(&self) {
         rustix::fs::sync();
-        for file in fs::read_dir(self.path.join("a")).into_iter().flatten().flatten() {
-            let file = fs::File::open(file.path()).expect("open");
-            rustix::fs::fadvise(&file, 0, None, rustix::fs::Advice::DontNeed).expect("dropped");
-        }
+        let files = fs::read_dir(self.path.join("a")).into_iter().flatten().flatten();
+        let files: Vec<_> = files.map(|file| file.path()).collect();
+        // Btrfs keeps pages for a moment that were written just now.
+        wait_until("nothing of the files is in the page cache", || {
+            for file in &files {
+                let file = fs::File::open(file).expect("open");
+                rustix::fs::fadvise(&file, 0, None, rustix::fs::Advice::DontNeed).expect("dropped");
+            }
+            files.iter().all(|file| cached_bytes(file) == 0)
+        });
         tool("blockdev", &["--flushbufs", &format!("/dev/{}", self.device)]);
     }
 

@@ -22,7 +22,7 @@ const READS: &str = "md5sum /data; while [ ! -e /go/stop ]; do sleep 1; done";
 const CHANGES: &str = "echo more >>/data; md5sum /data; while [ ! -e /go/stop ]; do sleep 1; done";
 
 /// How many bytes of a file are in the page cache, as mincore(2) tells.
-fn cached_bytes(path: &Path) -> usize {
+pub(crate) fn cached_bytes(path: &Path) -> usize {
     let file = File::open(path).expect("opened");
     let bytes = usize::try_from(file.metadata().expect("a size").len()).expect("it fits");
     let mut cached = vec![0_u8; bytes.div_ceil(PAGE_BYTES)];

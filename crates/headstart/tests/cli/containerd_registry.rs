@@ -81,7 +81,7 @@ fn a_mount_asks_its_registry_for_little() {
     // One for the snapshotter and one for the server. The image's first mebibyte and its index; what a mount
     // reads of it comes once, in one part on an idle machine. Six were seen on a busy one (nine runnable
     // processes, two processors), where the kernel's reads come one by one.
-    assert!(manifests.len() == 2 && (3..=10).contains(&parts.len()), "{lines:?}");
+    assert!(manifests.len() == 2 && (2..=10).contains(&parts.len()), "{lines:?}");
     let mut ranges: Vec<(u64, u64)> = parts[1..].iter().map(|line| range(line)).collect();
     ranges.sort_unstable();
     assert!(ranges.windows(2).all(|pair| pair[0].1 < pair[1].0), "asked twice: {lines:?}");

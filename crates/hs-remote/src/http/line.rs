@@ -12,6 +12,9 @@ use super::flow::Flow;
 /// This much of a response is read and dropped rather than making a new request: what 100 Mbit/s bring in 20
 /// ms.
 pub(super) const SKIPPED_BYTES: u64 = 256 << 10;
+/// Before a stream is announced, as many reads elsewhere leave the response of the opening open: a reader of an
+/// image looks at its end before it goes on behind the beginning.
+const MOST_ELSEWHERE: u32 = 8;
 
 /// Which request reads the shared response, or where the response waits.
 #[derive(Default)]
@@ -27,6 +30,8 @@ struct ParkedResponse {
     parked: Option<Flow>,
     /// The range that is being read.
     taken: Option<ByteRange>,
+    /// Reads elsewhere before anything was announced.
+    elsewhere: u32,
 }
 
 /// The right to read a response, shared or separate. Dropping it gives the right to the next request.
@@ -87,9 +92,13 @@ impl Line {
                 state.taken = Some(ByteRange::new(range.offset, end - range.offset));
                 return Some(Seat { line: Some(Arc::clone(self)), flow: Some(flow), end });
             }
-            let waits = state
-                .expected
-                .is_some_and(|expected| expected.offset <= flow.at() && flow.at() < expected.end());
+            let waits = match state.expected {
+                Some(expected) => expected.offset <= flow.at() && flow.at() < expected.end(),
+                None => {
+                    state.elsewhere += 1;
+                    state.elsewhere <= MOST_ELSEWHERE
+                }
+            };
             if expected.is_none() && waits {
                 state.parked = Some(flow);
                 return Some(Seat::alone(range.end()));

@@ -56,6 +56,26 @@ fn opening_is_the_first_request_and_reading_on_is_none() {
 }
 
 #[test]
+fn what_the_opening_brings_is_kept_while_the_end_is_looked_at() {
+    let read = |elsewhere: u64| {
+        let server = Faulty::new(contract::noise(1_000_000, 2));
+        let store = open_with(&server, HttpOptions { opening_bytes: 300_000, ..options(&Arc::default()) });
+        let store = store.expect("opened");
+        let mut bytes = vec![0; 200_000];
+        let places = (0..elsewhere).map(|at| (900_000 + at * 5_000, 1_000));
+        let places = [(0, 4_096)].into_iter().chain(places).chain([(4_096, 200_000)]);
+        for (at, len) in places {
+            store.read_at(at, &mut bytes[..len]).expect("read");
+            assert!(bytes[..len] == server.bytes()[at as usize..at as usize + len]);
+        }
+        requests(&store)
+    };
+    assert_eq!((read(0), read(1), read(8)), (1, 2, 9));
+    // It is not kept for a reader that never comes.
+    assert_eq!(read(9), 1 + 9 + 1);
+}
+
+#[test]
 fn an_announced_stream_is_one_response_for_all_readers() {
     let server = Faulty::new(contract::noise(3_000_000, 3));
     let store = open_with(&server, HttpOptions { opening_bytes: 300_000, ..options(&Arc::default()) });
