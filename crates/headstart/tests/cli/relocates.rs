@@ -161,14 +161,24 @@ fn power_cuts_leave_files_as_they_were() {
 /// The journal is replayed, all is well, and the files have their contents; gives how scattered the start
 /// lies.
 fn after_a_cut(scene: &Scene, overlay: &str, expected: &BTreeMap<u64, Vec<u8>>) -> u64 {
-    let (dir, root) = (scene.arg("dir"), scene.arg("root"));
+    // Each has a path of its own: mount(8) takes the loop device again that it finds for a path, also where
+    // that is about to go with the server of the cut before.
+    let (dir, root) = (format!("{overlay}.mnt"), scene.arg("root"));
+    fs::create_dir(&dir).expect("a folder");
     run(["-q", "mount", &scene.arg("disk.hsi"), &dir, "--keep", overlay]).ok();
-    let disk = scene.arg("dir/disk.img");
+    let disk = format!("{dir}/disk.img");
     tool("mount", &["-o", "loop", &disk, &root]);
-    assert!(contents(Path::new(&root)) == *expected, "{overlay}");
+    let found = contents(Path::new(&root));
+    let wrong: Vec<_> = found.iter().filter(|(number, bytes)| expected[number] != **bytes).collect();
+    let described = wrong.iter().map(|(number, bytes)| {
+        let at = bytes.iter().zip(&expected[number]).position(|(one, other)| one != other);
+        format!("file {number}: {} bytes of {}, from {at:?} on", bytes.len(), expected[number].len())
+    });
+    assert!(wrong.is_empty(), "{overlay}: {:?}", described.collect::<Vec<_>>());
     let report = relocate(scene, &["-n", "--json"]).ok().json();
     umount(&root);
     tool("e2fsck", &["-fn", &disk]);
     umount(&dir);
+    fs::remove_dir(&dir).expect("removed");
     report["before"]["seeks"].as_u64().expect("a number")
 }

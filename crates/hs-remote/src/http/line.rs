@@ -12,8 +12,8 @@ use super::flow::Flow;
 /// This much of a response is read and dropped rather than making a new request: what 100 Mbit/s bring in 20
 /// ms.
 pub(super) const SKIPPED_BYTES: u64 = 256 << 10;
-/// Before a stream is announced, as many reads elsewhere leave the response of the opening open: a reader of an
-/// image looks at its end before it goes on behind the beginning.
+/// Before a stream is announced, as many reads elsewhere leave the response of the opening open: a reader of
+/// an image looks at its end before it goes on behind the beginning.
 const MOST_ELSEWHERE: u32 = 8;
 
 /// Which request reads the shared response, or where the response waits.
