@@ -2,13 +2,16 @@
 """Containers of containerd whose image is mounted lazily from a registry, beside the same image pulled to overlayfs.
 
 Debian's containerd pulls through its CRI, as Kubernetes does, and `ctr run` starts. Debian's docker-registry has a
-Debian with pandas, and its conversion with the recorded start; between both is a link of each kind. A cold start
-begins with empty page caches, after the pull; a warm one follows it. `read` is what the recorded start needs, as
-the image stores it. AT_ONCE=3 starts fewer containers at once than 100, which take 10 GB of memory.
+Debian with pandas, and its conversions with the recorded start and without one; between both is a link of each kind.
+Cold is the first start of an image that this machine has never had, right after its pull; containerd and runc have
+started others before. A warm one follows it. Of a local image cold means empty page caches. `read` is what the
+recorded start needs, as the image stores it. AT_ONCE=3 starts fewer containers at once than 100, which take 10 GB of
+memory.
 """
 
 import os
 import re
+import shutil
 import socket
 import subprocess
 import sys
@@ -119,7 +122,7 @@ class Machine:
     """A containerd with a snapshotter of headstart's, and overlayfs."""
 
     def __init__(self, folder):
-        self.folder, self.count = folder, 0
+        self.folder, self.count, self.cache = folder, 0, folder / "cache"
 
     @contextmanager
     def running(self):
@@ -127,7 +130,7 @@ class Machine:
         (folder / "containerd.toml").write_text(CONFIG.format(folder=folder))
         quiet = {"stdout": subprocess.DEVNULL, "stderr": (folder / "log").open("a")}
         words = [headstart_path(), "snapshotter", "--root", folder / "root", "serve", "--socket", folder / "s.sock",
-                 "--containerd", folder / "c.sock", "--", "--disk-cache", "none"]
+                 "--containerd", folder / "c.sock", "--", "--disk-cache", self.cache]
         with program(*words, ready=(folder / "s.sock").exists, **quiet), \
              program("containerd", "-c", folder / "containerd.toml", ready=lambda: self.tries("version"), **quiet):
             yield
@@ -157,9 +160,11 @@ class Machine:
         return time.monotonic() - began
 
     def remove(self, image):
+        """Nothing of it stays, also not in the cache on disk."""
         self.cri("RemoveImage", image)
         run(*self.words("content", "prune", "references"))
         wait_until(lambda: f"{self.folder}/root/images" not in Path("/proc/self/mounts").read_text(), patience_s=60)
+        shutil.rmtree(self.cache, ignore_errors=True)
 
     def begin(self, image, snapshotter, command=COMMAND, flags=()):
         """The process of a container that begins."""
@@ -180,32 +185,59 @@ class Machine:
         process.wait()
         return seconds
 
-    def cold_and_warm(self, image, snapshotter):
-        drop_caches()
-        return {"cold_s": self.run(image, snapshotter), "warm_s": self.run(image, snapshotter)}
 
 def wait_until_ready(process):
     if not process.stdout.readline().startswith("ready"):
         sys.exit(f"the container did not start: {process.args}")
 
-def lazily(machine, image, link):
-    """A pull by the snapshotter, and two starts."""
+def pulled(machine, image, link, snapshotter):
+    """A pull and two starts; what had come over the link at the first output."""
     before = link.requests, link.bytes
-    pull_s = machine.pull(image, "headstart")
-    found = machine.cold_and_warm(image, "headstart")
-    # What is still on its way is for this start too.
-    time.sleep(0.5)
-    found |= {"pull_s": pull_s, "requests": link.requests - before[0], "bytes": link.bytes - before[1]}
+    pull_s = machine.pull(image, snapshotter)
+    process, cold_s = machine.start(image, snapshotter, flags=["--rm"])
+    found = {"pull_s": pull_s, "cold_s": cold_s, "first_s": pull_s + cold_s, "requests": link.requests - before[0],
+             "bytes": link.bytes - before[1]}
+    process.communicate()
+    found["warm_s"] = machine.run(image, snapshotter)
     machine.remove(image)
     return found
 
-def fully(machine, image, link):
-    """The same with everything pulled to overlayfs first."""
-    before = link.requests, link.bytes
-    pull_s = machine.pull(image, "overlayfs")
-    found = machine.cold_and_warm(image, "overlayfs")
+def filled(machine, image, link):
+    """Of the link's rate, what the rest of an image comes with behind its start."""
+    machine.pull(image, "headstart")
+    machine.run(image, "headstart")
+    before, began = link.bytes, time.monotonic()
+    seen, at = before, began
+    # A pause of a second, of which nothing counts, is the end.
+    while time.monotonic() - at < 1:
+        time.sleep(0.02)
+        if link.bytes != seen:
+            seen, at = link.bytes, time.monotonic()
     machine.remove(image)
-    return {**found, "pull_s": pull_s, "requests": link.requests - before[0], "bytes": link.bytes - before[1]}
+    return {"share": (seen - before) / (at - began) / link.bytes_per_s, "rest_bytes": seen - before}
+
+def mounted(folder, image):
+    """Seconds of a mount of the conversion alone."""
+    disk, tree = folder / "disk", folder / "tree"
+    disk.mkdir(exist_ok=True)
+    tree.mkdir(exist_ok=True)
+    began = time.monotonic()
+    headstart("mount", "--insecure", "--disk-cache", "none", "--fs", tree, f"oci+http://{image}", disk)
+    took = time.monotonic() - began
+    run("umount", tree)
+    run("umount", disk)
+    return {"mount_s": took}
+
+def from_disk(machine, image, snapshotter):
+    """Two starts of an image that is on this machine's disk, the first as after a restart: with empty page caches, and
+    nothing mounted."""
+    machine.pull(image, snapshotter)
+    for place in re.findall(rf"{machine.folder}/root/images/\w+/(?:tree|disk)", Path("/proc/self/mounts").read_text())[::-1]:
+        run("umount", place)
+    drop_caches()
+    found = {"cold_s": machine.run(image, snapshotter), "warm_s": machine.run(image, snapshotter)}
+    machine.remove(image)
+    return found
 
 def memory_bytes(folder):
     """Of the page cache, as /proc/meminfo has it, and of the image's server alone, as its smaps have it."""
@@ -276,65 +308,43 @@ def registry(folder):
         yield port
 
 def published(folder, port):
-    """The image, its conversion with the recorded start, and a local file of that; what that start reads."""
+    """The image by two names, of which one is converted with the recorded start, and a local file of that; what that
+    start reads."""
     layout(debian("pandas", "python3-pandas"), folder / "layout")
-    run("skopeo", "copy", "--dest-tls-verify=false", f"oci:{folder}/layout:1", f"docker://127.0.0.1:{port}/demo:1")
+    for name in ("demo", "bare"):
+        run("skopeo", "copy", "--dest-tls-verify=false", f"oci:{folder}/layout:1", f"docker://127.0.0.1:{port}/{name}:1")
+        headstart("convert", f"oci+http://127.0.0.1:{port}/{name}:1")
     image = f"oci+http://127.0.0.1:{port}/demo:1"
-    headstart("convert", image)
     headstart("profile", image, "-o", folder / "start.hsp", "--insecure", "--disk-cache", "none", "--", *COMMAND)
     headstart("push", folder / "start.hsp", image)
     headstart("convert", image, "--replace", "-o", folder / "local.hsi")
     hot = headstart_json("inspect", folder / "local.hsi")["hot_segments"]
     return sum(part["hot_compressed_bytes"] for part in hot)
 
+def in_words(**found):
+    return ", ".join(f"{key} {value:.3g}" if isinstance(value, float) else f"{key} {value}" for key, value in found.items())
+
 def figures(bench, runs, name, read_bytes):
     say = partial(bench.figure, unit="s")
-    say(f"containers, {name}: lazy pull", runs.median(f"{name}, lazy", "pull_s"))
-    say(f"containers, {name}: full pull, just downloaded and unpacked", runs.median(f"{name}, full", "pull_s"))
-    for kind in ("lazy", "full"):
-        for state in ("cold_s", "warm_s"):
-            say(f"containers, {name}: first output, {kind}, {state[:-2]}", runs.median(f"{name}, {kind}", state))
-    lazy = runs[f"{name}, lazy"] if f"{name}, lazy" in runs else []
-    ratios = [one["cold_s"] / one["warm_s"] for one in lazy]
+    say(f"containers, {name}: mount of the image alone", runs.median(f"{name}, mount", "mount_s"), at_most=0.1)
+    for kind, words in (("lazy", "pulled lazily"), ("bare", "pulled lazily, no recorded start"), ("full", "pulled whole")):
+        for key, what in (("pull_s", "pull"), ("cold_s", "first output, cold"), ("warm_s", "first output, warm")):
+            say(f"containers, {name}, {words}: {what}", runs.median(f"{name}, {kind}", key))
+    ratios = sorted(one["cold_s"] / one["warm_s"] for one in runs.get(f"{name}, lazy", []))
     if ratios:
-        ratios.sort()
         bench.figure(f"containers, {name}: cold ÷ warm", ratios[len(ratios) // 2], at_most=1.15,
                      noise=[round(ratios[0], 3), round(ratios[-1], 3)])
-    bench.figure(f"containers, {name}: cold after a lazy pull ÷ cold after a full pull",
-                 runs.ratio(f"{name}, lazy", f"{name}, full", "cold_s"))
-    bench.figure(f"containers, {name}: requests of pull and starts", runs.median(f"{name}, lazy", "requests"), at_most=25)
-    bench.figure(f"containers, {name}: bytes of pull and starts ÷ what the start reads",
+    bench.figure(f"containers, {name}: pull and first output, lazily ÷ pulled whole",
+                 runs.ratio(f"{name}, lazy", f"{name}, full", "first_s"), at_most=0.55)
+    bench.figure(f"containers, {name}: the same without a recorded start",
+                 runs.ratio(f"{name}, bare", f"{name}, full", "first_s"), at_most=1.0)
+    bench.figure(f"containers, {name}: requests until the first output", runs.median(f"{name}, lazy", "requests"), at_most=25)
+    bench.figure(f"containers, {name}: bytes until the first output ÷ what the start reads",
                  runs.median(f"{name}, lazy", "bytes") / read_bytes, at_most=1.15,
                  detail={"read_bytes": read_bytes, "full_bytes": runs.median(f"{name}, full", "bytes")})
-
-@benchmark(repeats=5)
-def measure(bench):
-    with ExitStack() as stack:
-        folder = Path(stack.enter_context(tempfile.TemporaryDirectory(prefix="headstart-bench-", dir="/var/tmp")))
-        port = stack.enter_context(registry(folder))
-        read_bytes = published(folder, port)
-        machine = Machine(folder)
-        stack.enter_context(machine.running())
-        cases = {}
-        for name, (delay_s, bytes_per_s) in LINKS.items():
-            link = Link(port, delay_s, bytes_per_s)
-            image = f"127.0.0.1:{link.port}/demo:1"
-            cases |= {f"{name}, lazy": partial(lazily, machine, image, link),
-                      f"{name}, full": partial(fully, machine, image, link)}
-        link, local = Link(port, 0, None), f"127.0.0.1:{port}/local:1"
-        here = {"local, lazy": partial(lazily, machine, local, link), "local, full": partial(fully, machine, local, link),
-                "many": partial(many, machine, local), "at once": partial(at_once, machine, local)}
-        chosen = bench.chosen(cases | here)
-        runs = bench.turns({name: case for name, case in chosen.items() if name in cases},
-                           say="pull {pull_s:.2f} s, cold {cold_s:.2f} s, warm {warm_s:.2f} s, {requests} requests, "
-                               "{bytes} bytes")
-        for name in LINKS:
-            if any(case.startswith(f"{name}, ") for case in chosen):
-                figures(bench, runs, name, read_bytes)
-        # All of it on this machine: a file in the table of the snapshotter, another name of the same image.
-        run("skopeo", "copy", "--dest-tls-verify=false", f"oci:{folder}/layout:1", f"docker://{local}")
-        headstart("snapshotter", "--root", folder / "root", "add", f"oci+http://{local}", folder / "local.hsi")
-        figures_here(bench, bench.turns({name: case for name, case in chosen.items() if name in here}))
+    if f"{name}, fill" in runs:
+        bench.figure(f"containers, {name}: rate of the rest behind the start ÷ the link's",
+                     runs.median(f"{name}, fill", "share"), at_least=0.9)
 
 def figures_here(bench, runs):
     bench.figure("containers: first output from a local image ÷ overlayfs, cold",
@@ -347,3 +357,38 @@ def figures_here(bench, runs):
     if runs.get("at once"):
         bench.figure(f"containers: {AT_ONCE} starts at once ÷ (processor time of one × {AT_ONCE} ÷ processors)",
                      runs.median("at once", "ratio"), at_most=1.2)
+
+@benchmark(repeats=5)
+def measure(bench):
+    with ExitStack() as stack:
+        folder = Path(stack.enter_context(tempfile.TemporaryDirectory(prefix="headstart-bench-", dir="/var/tmp")))
+        port = stack.enter_context(registry(folder))
+        read_bytes = published(folder, port)
+        machine = Machine(folder)
+        stack.enter_context(machine.running())
+        cases = {}
+        for name, (delay_s, bytes_per_s) in LINKS.items():
+            link = Link(port, delay_s, bytes_per_s)
+            image, bare = (f"127.0.0.1:{link.port}/{which}:1" for which in ("demo", "bare"))
+            cases |= {f"{name}, lazy": partial(pulled, machine, image, link, "headstart"),
+                      f"{name}, bare": partial(pulled, machine, bare, link, "headstart"),
+                      f"{name}, full": partial(pulled, machine, image, link, "overlayfs"),
+                      f"{name}, mount": partial(mounted, folder, image)}
+            if bytes_per_s:
+                cases[f"{name}, fill"] = partial(filled, machine, image, link)
+        local = f"127.0.0.1:{port}/local:1"
+        here = {"local, lazy": partial(from_disk, machine, local, "headstart"),
+                "local, full": partial(from_disk, machine, local, "overlayfs"),
+                "many": partial(many, machine, local), "at once": partial(at_once, machine, local)}
+        chosen = bench.chosen(cases | here)
+        # Programs of containerd and runc come into memory.
+        pulled(machine, f"127.0.0.1:{port}/bare:1", Link(port, 0, None), "overlayfs")
+        runs = bench.turns({name: case for name, case in chosen.items() if name in cases}, say=in_words)
+        for name in LINKS:
+            if any(case.startswith(f"{name}, ") for case in chosen):
+                figures(bench, runs, name, read_bytes)
+        # All of it on this machine: a file in the table of the snapshotter, another name of the same image.
+        run("skopeo", "copy", "--dest-tls-verify=false", f"oci:{folder}/layout:1", f"docker://{local}")
+        headstart("snapshotter", "--root", folder / "root", "add", f"oci+http://{local}", folder / "local.hsi")
+        here = {name: case for name, case in chosen.items() if name in here}
+        figures_here(bench, bench.turns(here, say=in_words))

@@ -221,7 +221,9 @@ class Bench:
         return some
 
     def turns(self, cases, say=None, repeats=None):
-        """Runs every case once a round; `cases` is {name: function}. `say` formats a result for the progress."""
+        """Runs every case once a round; `cases` is {name: function}. `say` formats a result for the progress: words
+        with places for it, or a function."""
+        words = say.format if isinstance(say, str) else say
         runs = Runs({name: [] for name in cases})
         for number in range(repeats or self.repeats):
             wait_until_quiet()
@@ -230,7 +232,7 @@ class Bench:
                 result = result if isinstance(result, dict) else {"value": result}
                 runs[name].append(result)
                 if say:
-                    progress(f"{number + 1}/{repeats or self.repeats} {name}: {say.format(**result)}")
+                    progress(f"{number + 1}/{repeats or self.repeats} {name}: {words(**result)}")
         return runs
 
     def figure(self, name, value, *, at_most=None, at_least=None, unit="", noise=None, detail=None):

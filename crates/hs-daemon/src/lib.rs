@@ -19,6 +19,7 @@ pub mod serve_guests;
 mod serve_http;
 mod serve_memory;
 
+pub use background_fill::Fill;
 pub use recording::{RecordTo, Recording};
 
 /// Supervision and metrics of a server.

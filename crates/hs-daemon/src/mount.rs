@@ -23,7 +23,7 @@ use zerocopy::{FromBytes, IntoBytes};
 
 use crate::live_page::{self, LivePage, Now};
 use crate::recording::RunningRecording;
-use crate::{Recording, ServerOptions, background_fill, keep, mounted};
+use crate::{Fill, Recording, ServerOptions, background_fill, keep, mounted};
 use hs_device::Medium;
 use hs_output::log_output;
 use hs_output::show;
@@ -76,7 +76,7 @@ pub struct Mount {
     /// The cache.
     pub cache: CacheChoice,
     /// Fill the disk cache meanwhile.
-    pub fill: bool,
+    pub fill: Fill,
     /// The emulated medium.
     pub medium: Medium,
     /// Its planted faults.

@@ -26,7 +26,7 @@ use crate::keep;
 use crate::live_page::{self, LivePage, Now};
 use crate::named_image::NamedImage;
 use crate::serve_guests::{self, Guests};
-use crate::{ServerOptions, background_fill, serve_http, serve_memory};
+use crate::{Fill, ServerOptions, background_fill, serve_http, serve_memory};
 use hs_device::Medium;
 use hs_output::log_output;
 use hs_output::show;
@@ -91,7 +91,7 @@ pub struct Serve {
     /// The cache.
     pub cache: CacheChoice,
     /// Fill the disk cache meanwhile.
-    pub fill: bool,
+    pub fill: Fill,
     /// Print a summary as JSON at the end.
     pub json: bool,
     /// The address of the live page.
@@ -108,7 +108,7 @@ impl Serve {
 
     /// Refuses flags that do not go together.
     fn check(&self) -> anyhow::Result<()> {
-        if self.fill && !self.reads_disks() {
+        if self.fill != Fill::Never && !self.reads_disks() {
             bail!("--fill is for those who read disks (--nbd, --vhost-user-blk)");
         }
         if self.uffd.is_some() && self.images.len() > 1 {

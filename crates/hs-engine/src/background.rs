@@ -114,9 +114,9 @@ impl Background {
         self.reads += 1;
     }
 
-    /// Whether any read has waited for the medium, or would have without this.
-    pub(crate) const fn has_reads(&self) -> bool {
-        self.reads > 0
+    /// How many reads have waited for the medium, or would have without this.
+    pub(crate) const fn reads(&self) -> usize {
+        self.reads
     }
 
     /// The chance that a window is needed.

@@ -7,7 +7,7 @@ use std::process::{Command, Stdio};
 
 use anyhow::{Context, bail};
 use hs_daemon::mount::{self, Mount};
-use hs_daemon::{RecordTo, Recording, ServerOptions};
+use hs_daemon::{Fill, RecordTo, Recording, ServerOptions};
 use hs_device::Medium;
 use hs_engine::{LateRule, PrefetchRate};
 use hs_serve::{FileAccess, ONE_READERS_CACHE_BYTES};
@@ -132,7 +132,7 @@ pub fn run(arguments: &[OsString]) -> anyhow::Result<i32> {
         limits: limits(budget.prefetch),
         access: FileAccess::default(),
         cache: CacheChoice { size: Some(CacheSize::AtMost(budget.cache)) },
-        fill: false,
+        fill: Fill::Never,
         medium: Medium::None,
         damage: Damage::default(),
         trusted: true,

@@ -11,8 +11,11 @@ use std::time::Duration;
 const REQUEST_TAKES: Duration = Duration::from_millis(100);
 /// Bytes of a request; also those of the first one.
 pub(crate) const LEAST_REQUEST_BYTES: u64 = 64 << 10;
-const MOST_REQUEST_BYTES: u64 = 512 << 10;
-/// The bounds of the time in which no read may have waited.
+const MOST_REQUEST_BYTES: u64 = 4 << 20;
+/// The time in which no read may have waited before the first request: programs start then, and read from
+/// memory what the prefetch has brought.
+const FIRST_QUIET: Duration = Duration::from_secs(2);
+/// Its bounds before the other requests.
 const LEAST_QUIET: Duration = Duration::from_millis(50);
 const MOST_QUIET: Duration = Duration::from_millis(500);
 
@@ -25,7 +28,7 @@ pub(crate) struct FillPace {
 
 impl FillPace {
     pub(crate) const fn new() -> Self {
-        Self { request_bytes: LEAST_REQUEST_BYTES, quiet: REQUEST_TAKES }
+        Self { request_bytes: LEAST_REQUEST_BYTES, quiet: FIRST_QUIET }
     }
 
     /// Bytes of the next request.
@@ -66,9 +69,15 @@ mod tests {
 
     #[test]
     fn a_fast_medium_has_large_requests_and_short_pauses() {
-        let pace = after(25e6, 0.01);
+        let pace = after(25e9, 0.01);
         assert_eq!(pace.request_bytes(), MOST_REQUEST_BYTES);
         assert_eq!(pace.quiet(), LEAST_QUIET);
+    }
+
+    #[test]
+    fn a_request_is_as_long_as_a_reader_may_wait_and_many_times_the_latency() {
+        let pace = after(25e6, 0.005);
+        assert_eq!(pace.request_bytes(), 2 << 20, "0.089 s");
     }
 
     #[test]

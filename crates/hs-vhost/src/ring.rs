@@ -10,7 +10,7 @@ use hs_disk::ServedDisk;
 use hs_engine::queue::ClientKey;
 use hs_keep::KeptDisk;
 use parking_lot::{Condvar, Mutex, RwLock, RwLockReadGuard};
-use rustix::event::{EventfdFlags, PollFd, PollFlags, eventfd, poll};
+use rustix::event::{EventfdFlags, PollFd, PollFlags, Timespec, eventfd, poll};
 use rustix::io::Errno;
 use virtio_queue::{Queue, QueueOwnedT, QueueT};
 use vm_memory::{Bytes, GuestAddress, GuestAddressSpace};
@@ -26,6 +26,10 @@ use crate::writing::Writing;
 
 /// A ring's thread keeps its buffers on the heap.
 const STACK_BYTES: usize = 256 << 10;
+/// A ring that has become empty is looked at once more after this. A guest that QEMU before 8.1 translates
+/// for one processor has no memory barriers (QEMU's commit c914d46d0a): it may find that a request needs no
+/// kick while the ring's thread finds no request.
+const LOOKS_AGAIN_AFTER: Timespec = Timespec { tv_sec: 0, tv_nsec: 1_000_000 };
 
 /// What the rings of one connection share.
 pub(crate) struct Common {
@@ -134,8 +138,9 @@ impl Ring {
         Ok(Some(head))
     }
 
-    /// Takes all requests that are available.
-    fn serve(self: &Arc<Self>) -> Result<(), Broken> {
+    /// Takes all requests that are available; whether there was one.
+    fn serve(self: &Arc<Self>) -> Result<bool, Broken> {
+        let mut has_served = false;
         while !self.stops.load(Relaxed) {
             let set = |on: bool| {
                 let (memory, mut state) = (self.memory.memory(), self.state.lock());
@@ -151,12 +156,13 @@ impl Ring {
                 && let Some(head) = self.next()?
             {
                 self.answer(head);
+                has_served = true;
             }
             if !set(true)? {
                 break;
             }
         }
-        Ok(())
+        Ok(has_served)
     }
 
     fn answer(self: &Arc<Self>, head: u16) {
@@ -269,13 +275,16 @@ impl Ring {
     }
 
     fn serve_kicks(self: &Arc<Self>, kick: &OwnedFd) -> Result<(), Broken> {
+        let mut has_looked_again = false;
         loop {
-            self.serve()?;
+            has_looked_again &= !self.serve()?;
             if self.stops.load(Relaxed) {
                 return Ok(());
             }
             let mut watched = [PollFd::new(kick, PollFlags::IN), PollFd::new(&self.wake, PollFlags::IN)];
-            match poll(&mut watched, None) {
+            let patience = (!has_looked_again).then_some(&LOOKS_AGAIN_AFTER);
+            match poll(&mut watched, patience) {
+                Ok(0) => has_looked_again = true,
                 Ok(_) | Err(Errno::INTR) => {}
                 Err(errno) => {
                     log::error!("a guest's kicks are not heard: {errno}");

@@ -8,7 +8,7 @@ use std::io::{Read, Write};
 use std::os::unix::net::UnixStream;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use hs_conformance::{Gates, Sample, WINDOW};
 use hs_image::WindowRef;
@@ -72,6 +72,33 @@ fn serve_kept(sample: &Sample, folder: &Path, options: VhostOptions) -> (ServedG
     let file = SocketFile::bind(&socket).expect("listens");
     let server = VhostServer::start(Arc::clone(&disk), Some(Arc::clone(&kept)), file, options);
     (ServedGuests { server: server.expect("served"), disk, socket, _folder: None }, kept)
+}
+
+/// A guest without memory barriers may think that the server still looks.
+#[test]
+fn a_ring_that_has_become_empty_is_looked_at_once_more() {
+    const LOOKED: Duration = Duration::from_millis(20);
+    let sample = Sample::new(96);
+    let served = serve(&sample, VhostOptions::default());
+    let mut guest = Guest::served(&served.socket, 1).expect("served");
+    // A busy machine may bring the request after that look.
+    let was_seen = (0..100).any(|_| {
+        check(&mut guest, 0, &sample.disk, 0, 1);
+        while !guest.wants_kicks(0) {
+            std::thread::yield_now();
+        }
+        guest.set_mute(0, true);
+        let (before, asked) = (guest.used_idx(0), Instant::now());
+        guest.ask(0, 0, (IN, 1), (DATA_AT, SECTOR as u32));
+        while guest.used_idx(0) == before && asked.elapsed() < LOOKED {
+            std::thread::yield_now();
+        }
+        let was_seen = guest.used_idx(0) != before;
+        guest.set_mute(0, false);
+        assert_eq!(guest.answered(0), (0, SECTOR as u32 + 1));
+        was_seen
+    });
+    assert!(was_seen);
 }
 
 #[test]

@@ -28,6 +28,10 @@ pub(crate) enum SnapshotterAction {
         /// while no snapshotter answered would stay.
         #[arg(long, value_name = "SOCKET", default_value_os_t = hs_snapshotter::server::usual_containerd().to_owned())]
         containerd: PathBuf,
+        /// Fetch only what is recorded or read. Without this flag the rest of each image comes into the disk
+        /// cache behind its start, and containers then need no registry.
+        #[arg(long)]
+        on_demand: bool,
         /// Flags of `headstart mount` for each image, behind --: -- --disk-cache /var/cache/images
         #[arg(last = true, value_name = "MOUNT FLAGS")]
         flags: Vec<OsString>,

@@ -26,7 +26,7 @@ pub(crate) fn run(args: &Mount, arguments: &[OsString], quiet: bool) -> anyhow::
         limits: *args.prefetch.limits,
         access: args.access.access()?,
         cache: *args.cache,
-        fill: args.filling.fill,
+        fill: args.filling.fill(),
         medium: args.emulation.medium,
         damage: args.emulation.damage.value(),
         trusted: args.trusted,

@@ -28,7 +28,7 @@ pub(crate) fn run(args: &Serve, arguments: &[OsString], quiet: bool) -> anyhow::
         no_prefetch: args.no_prefetch,
         limits: *args.limits,
         cache: *args.cache,
-        fill: args.filling.fill,
+        fill: args.filling.fill(),
         json: args.json,
         ui: args.page.ui.clone(),
         serving: args.serving.value(),

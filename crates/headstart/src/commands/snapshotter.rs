@@ -18,9 +18,12 @@ use crate::cli::snapshotter::{Snapshotter, SnapshotterAction};
 pub(crate) fn run(args: &Snapshotter, quiet: bool) -> anyhow::Result<()> {
     let table = Table::of(&args.root);
     match &args.action {
-        SnapshotterAction::Serve { socket, containerd, flags } => {
-            let (root, socket) = (args.root.clone(), socket.clone());
-            server::run(Serve { root, socket, containerd: containerd.clone(), flags: flags.clone() }, quiet)
+        SnapshotterAction::Serve { socket, containerd, on_demand, flags } => {
+            let (root, socket, containerd) = (args.root.clone(), socket.clone(), containerd.clone());
+            let fill = (!on_demand).then(|| "--fill=where-possible".into());
+            // What the user says comes last, and counts.
+            let flags = fill.into_iter().chain(flags.iter().cloned()).collect();
+            server::run(Serve { root, socket, containerd, flags }, quiet)
         }
         SnapshotterAction::Add { container, image } => add(&table, container, image, quiet),
         SnapshotterAction::Remove { container } => {

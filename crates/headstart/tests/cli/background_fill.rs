@@ -129,6 +129,14 @@ fn what_cannot_be_filled_is_refused() {
     mount(&address, "--disk-cache=none").fails(1, &["--fill needs the cache"]);
     run_remote(&scene, &["cache", CACHE, "limit", "100K"]).ok();
     mount(&address, CACHE).fails(1, &["--fill", "headstart cache limit"]);
+    for (image, cache) in [(&file, CACHE), (&address, "--disk-cache=none"), (&address, CACHE)] {
+        let words = ["mount", "-f", image, &dir, cache, "--fill", "--fill=where-possible"];
+        let mut serving = Running::start_command(remote(&scene, words));
+        assert!(serving.said().contains("mounted"), "{image} {cache}");
+        assert_eq!(filled(&dir), Value::Null, "{image} {cache}");
+        serving.signal(Signal::TERM);
+        assert!(serving.end().0.success());
+    }
     run_remote(&scene, &["serve", &address, "--http", "127.0.0.1:0", CACHE, "--fill"])
         .fails(1, &["--fill", "--nbd"]);
     drop(nginx);

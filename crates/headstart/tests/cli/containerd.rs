@@ -13,6 +13,7 @@ use crate::filling::with_kept;
 use crate::grpc_client::{Called, call, field};
 use crate::registry::{REGISTRY, Registry};
 use crate::scene::{Ran, START, Scene, executable, has_tools, headstart, machine_has, run, tool, wait_until};
+use crate::service::server_of;
 
 const TOOLS: &[&str] = &["containerd", "runc", "ctr", "umoci", "skopeo", REGISTRY];
 /// The namespace of what CRI pulls.
@@ -441,13 +442,18 @@ fn what_refers_to_a_containers_image_is_mounted_without_being_added() {
     convert(&scene, &image);
     // With a log of requests of its own.
     let registry = registry.again(&scene);
-    let containers = Containers::start(&scene, &["--disk-cache", "none"]);
+    let containers = Containers::start(&scene, &["--disk-cache", &scene.arg("cache")]);
     let pulled = containers.pull(&image);
     assert_eq!(pulled.code, OK, "{pulled:?} {}", containers.log());
     assert_eq!(layers_fetched(&scene, &layout), 0);
     assert_eq!(containers.mounted().len(), 1, "{}", containers.log());
     let ran = containers.run(&image, "one", &["cat", "/etc/motd"]).ok();
     assert_eq!(ran.stdout, "hello from the second layer\n");
+    let tree = containers.mounted()[0].split(' ').find(|word| word.ends_with("/tree")).map(str::to_owned);
+    let disk = tree.expect("its place").replace("/tree", "/disk");
+    wait_until("the rest comes into the cache behind the start", || {
+        server_of(&disk)["cache_fill"]["is_complete"] == true
+    });
     drop(registry);
     containers.end(&[&image]);
 }

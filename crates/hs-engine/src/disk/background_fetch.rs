@@ -16,6 +16,8 @@ use crate::queue::{Class, ClientKey};
 
 /// After so long without a read of a window, or a new one, all that wait are dropped: the start is over.
 const KEPT_FOR: Nanos = Nanos::from_millis(60_000);
+/// A start that uses its hot region and still reads so often elsewhere needs more than its profile knows.
+const MISSES_OF_A_FIT: usize = 8;
 
 /// Chunks that came behind demand and wait for a read.
 #[derive(Debug, Default)]
@@ -103,7 +105,8 @@ impl<M: ImageMap> DiskEngine<M> {
             return;
         }
         match self.prefetch.ended() {
-            Some(EndReason::Nothing | EndReason::NoHelp | EndReason::Complete) => {}
+            Some(EndReason::Complete) => self.bring_index(now),
+            Some(EndReason::Nothing | EndReason::NoHelp) => {}
             Some(_) => return self.stop_background(),
             None if self.prefetch.is_doubted() => {}
             None => return,
@@ -139,9 +142,8 @@ impl<M: ImageMap> DiskEngine<M> {
     /// The same for all other windows of the image.
     fn drive_rest(&mut self, now: Nanos) {
         let brings_rest = self.config.prefetch.is_some_and(|limits| limits.brings_rest);
-        // A start that finds everything in the hot region needs no more.
         let is_complete = self.prefetch.ended() == Some(EndReason::Complete);
-        if !brings_rest || (is_complete && !self.background.has_reads()) {
+        if !brings_rest || (is_complete && self.background.reads() < self.misses_of_a_start()) {
             return;
         }
         let under_way = self.fetches.background.bytes;
@@ -163,6 +165,24 @@ impl<M: ImageMap> DiskEngine<M> {
                 self.request_candidate(now, window, found, more);
             }
             None => self.stop_background(),
+        }
+    }
+
+    /// From so many reads elsewhere on a start whose hot region has come needs more. One that finds all of it
+    /// there needs nothing.
+    fn misses_of_a_start(&self) -> usize {
+        let seen = self.tripwires.count();
+        if seen.placed > 0 && seen.used * 2 >= seen.placed { MISSES_OF_A_FIT } else { 1 }
+    }
+
+    /// A read that misses behind the stream should not have to wait for the index as well, where that is one
+    /// page.
+    fn bring_index(&mut self, now: Nanos) {
+        let brings_rest = self.config.prefetch.is_some_and(|limits| limits.brings_rest);
+        let last = self.map.windows().checked_sub(1);
+        let is_one_page = last.is_some_and(|last| self.map.page_of(last) == 0);
+        if brings_rest && is_one_page && self.map.window(0).is_none() {
+            self.request_page(now, 0);
         }
     }
 

@@ -24,6 +24,8 @@ const HOT: u32 = 9;
 #[derive(Debug, Default)]
 struct Image {
     pages: BTreeSet<u32>,
+    /// Whether its index is one page.
+    is_one_page: bool,
 }
 
 /// The blocks of a hot chunk: two runs of the disk, or one.
@@ -81,7 +83,7 @@ impl ImageMap for Image {
         })
     }
     fn page_of(&self, window: u64) -> u32 {
-        (window / PAGE_WINDOWS) as u32
+        if self.is_one_page { 0 } else { (window / PAGE_WINDOWS) as u32 }
     }
     fn page(&self, page: u32) -> ChunkLocation {
         place(u64::from(HOT + page), 1)

@@ -54,6 +54,7 @@ pub(crate) struct Queue {
     call: EventFd,
     available: u16,
     seen: u16,
+    is_mute: bool,
 }
 
 impl Guest {
@@ -67,7 +68,7 @@ impl Guest {
         let event = || EventFd::new(EFD_NONBLOCK).expect("an event");
         let queue = |number: usize| {
             let at = number as u64 * QUEUE_BYTES;
-            Queue { at, kick: event(), call: event(), available: 0, seen: 0 }
+            Queue { at, kick: event(), call: event(), available: 0, seen: 0, is_mute: false }
         };
         let queues = (0..queues).map(queue).collect();
         Ok(Self { vmm: connect(socket)?, memory, memory_file: file, queues, inflight: None })
@@ -171,12 +172,28 @@ impl Guest {
         self.available(number, available);
     }
 
-    /// Says how far the available ring goes.
+    /// Says how far the available ring goes, and has the server look.
     pub(crate) fn available(&self, number: usize, index: u16) {
         let queue = &self.queues[number];
         let place = GuestAddress(queue.at + AVAILABLE_AT + 2);
         self.memory.store(index, place, Ordering::Release).expect("in memory");
-        queue.kick.write(1).expect("kicked");
+        if !queue.is_mute {
+            queue.kick.write(1).expect("kicked");
+        }
+    }
+
+    /// From now on the server is not told of requests, or is again and at once.
+    pub(crate) fn set_mute(&mut self, number: usize, is_mute: bool) {
+        self.queues[number].is_mute = is_mute;
+        if !is_mute {
+            self.queues[number].kick.write(1).expect("kicked");
+        }
+    }
+
+    /// Whether the server wants to be told of requests.
+    pub(crate) fn wants_kicks(&self, number: usize) -> bool {
+        let place = GuestAddress(self.queues[number].at + USED_AT);
+        self.memory.load::<u16>(place, Ordering::SeqCst).expect("in memory") == 0
     }
 
     /// Asks for something by three descriptors, of which `head` is the first. Data goes to `at`.

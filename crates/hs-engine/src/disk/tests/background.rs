@@ -74,8 +74,13 @@ fn program(shell: &mut Shell, windows: &[u64], latency: Nanos) -> u64 {
     for window in windows {
         read(shell, *window);
         while !shell.reads.is_empty() {
-            let fetch = pick(&shell.fetches, 0).expect("something brings it");
-            bring(shell, fetch, latency);
+            if let Some(fetch) = pick(&shell.fetches, 0) {
+                bring(shell, fetch, latency);
+            } else {
+                let decoder = pick(&shell.decoding, 0).expect("something brings it");
+                shell.decoded(decoder, true);
+                shell.pump();
+            }
         }
     }
     shell.engine.stats().background_bytes / STORED
@@ -127,6 +132,58 @@ fn a_start_that_finds_all_it_reads_in_the_hot_region_brings_nothing_else() {
     assert!(shell.fetches.is_empty() && shell.engine.stats().background_bytes == 0);
     assert!(program(&mut shell, &[8, 13], LATENCY) > 0, "until a read misses");
     shell.finish();
+}
+
+#[test]
+fn a_start_that_uses_its_hot_region_brings_the_rest_when_it_misses_often() {
+    for uses in [true, false] {
+        let limits = PrefetchConfig { brings_rest: true, ..PrefetchConfig::default() };
+        let mut shell = Shell::new(DiskConfig {
+            prefetch: Some(limits),
+            least_prefetch_bytes: 0,
+            visibility: UseVisibility::Tripwires,
+            ..DiskConfig::default()
+        });
+        shell.pump();
+        assert!((0..HOT).all(|hot| shell.engine.handle_left_out(hot, 0)));
+        while let Some(fetch) = pick(&shell.fetches, 0) {
+            bring(&mut shell, fetch, LATENCY);
+        }
+        for hot in 0..HOT {
+            shell.engine.handle_released(shell.now, hot);
+            if uses {
+                shell.run(Step::Read { block: blocks_of_hot(hot)[0], blocks: 1, class: 0 });
+            }
+        }
+        assert!(shell.reads.is_empty(), "they are in memory");
+        let came = program(&mut shell, &[1, 4, 6, 8, 12, 15, 20], LATENCY);
+        assert_eq!(came == 0, uses, "{came} windows came");
+        assert!(program(&mut shell, &[22, 13], LATENCY) > 0, "it needs more than its profile knows");
+        shell.finish();
+    }
+}
+
+#[test]
+fn an_index_of_one_page_comes_behind_the_stream() {
+    for (brings_rest, is_one_page) in [(true, true), (true, false), (false, true)] {
+        let limits = PrefetchConfig { brings_rest, ..PrefetchConfig::default() };
+        let config = DiskConfig { prefetch: Some(limits), least_prefetch_bytes: 0, ..DiskConfig::default() };
+        let mut shell = Shell::new(config);
+        shell.engine.map_mut().is_one_page = is_one_page;
+        shell.pump();
+        while let Some(fetch) = pick(&shell.fetches, 0) {
+            bring(&mut shell, fetch, LATENCY);
+        }
+        let has_come = brings_rest && is_one_page;
+        assert_eq!(shell.engine.map_mut().pages.contains(&0), has_come, "{brings_rest} {is_one_page}");
+        read(&mut shell, 8);
+        let fetch = pick(&shell.fetches, 0).expect("a read misses");
+        assert_eq!(windows(&shell, fetch).is_empty(), !has_come, "it waits for its window alone");
+        while let Some(fetch) = pick(&shell.fetches, 0) {
+            bring(&mut shell, fetch, LATENCY);
+        }
+        shell.finish();
+    }
 }
 
 #[test]
