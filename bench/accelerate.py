@@ -9,11 +9,18 @@ And the desktop of an installed Debian on a disk that its package manager has ag
 first program until it is drawn: as it is today, with read-ahead of what was recorded (step 1), also laid anew (steps 1
 and 2), with a list of files and offsets that is read ahead as ureadahead and libprefetch do, and, of a cloud's volume,
 with all of it read beside the start. `--case desktop` is that alone.
+
+And what recording costs: the processors' time of a start, with all that it starts, without and with
+`accelerate record`, from memory and in turns. The trace is paid by the start itself, so the difference has it; the
+recorder tells its own part. Work of the kernel's own threads is in what the whole machine took, which has others' too.
+The goal is of the desktop's start, the nearest to a boot that runs on this machine's kernel; beginning and end of a
+recording weigh more on a start of a second. `--case recording` is that alone.
 """
 
 import json
 import os
 import random
+import resource
 import shutil
 import signal
 import subprocess
@@ -22,7 +29,7 @@ from contextlib import contextmanager
 from functools import partial
 
 import desktop
-from harness import benchmark, headstart, headstart_path, run, scratch
+from harness import benchmark, headstart, headstart_path, machine_cpu_s, measured, run, scratch
 from inputs import cache, kept
 from mounts import mounted, new_folder, program
 
@@ -134,10 +141,53 @@ def desktops(bench):
                 ratio = runs.ratio(of(one), of(other), key)
                 bench.figure(f"desktop: {key}, {one} ÷ {other}, {medium}", ratio, at_most=goal)
 
+def spent(*command):
+    """Runs a command; gives its output and the processors' time that it took, with all that it has started, and that
+    the whole machine took meanwhile."""
+    took = lambda: sum(resource.getrusage(resource.RUSAGE_CHILDREN)[:2])
+    before_s, (_, busy_before_s) = took(), machine_cpu_s()
+    said = run(*command)
+    return said, {"processor_s": took() - before_s, "machine_s": machine_cpu_s()[1] - busy_before_s}
+
+def costs(disk, command, is_recorded):
+    """A start from memory, recorded or not. What it prints is not mixed with what the recorder does."""
+    with on("none", disk) as (root, _):
+        words = ["sh", "-c", 'exec "$@" >&2', "sh", *command(root)]
+        if not is_recorded:
+            return {**spent(*words)[1], "recorder_s": 0, "bytes": 0}
+        pages = new_folder("recorded") / "pages"
+        said, took = spent(headstart_path(), "-q", "accelerate", "record", "--root", root, "--list", pages, "--json", "--",
+                           *words)
+    told = json.loads(said)
+    return {**took, "recorder_s": told["recorder_s"], "bytes": told["bytes"]}
+
+def recordings(bench):
+    starts = {"Python": (lambda: kept("aged-15.ext4", [], partial(aged, 15)), python, None),
+              "a desktop": (desktop.disk, desktop.session, 0.01)}
+    name = lambda start, kind: f"recording a start of {start}: {kind}"
+    chosen = bench.chosen({name(start, kind): (start, kind) for start in starts for kind in ("not", "recorded")})
+    disks = {start: starts[start][0]() for start in dict.fromkeys(start for start, _ in chosen.values())}
+    cases = {case: partial(costs, disks[start], starts[start][1], kind == "recorded")
+             for case, (start, kind) in chosen.items()}
+    # A hundredth is less than one start differs from the next.
+    runs = bench.turns(cases, repeats=5 * bench.repeats, say="{processor_s:.2f} s of the processors, of which the recorder "
+                       "{recorder_s:.3f} s; the machine {machine_s:.2f} s; {bytes:,} bytes")
+    for start in disks:
+        pairs = [*zip(runs.get(name(start, "recorded"), []), runs.get(name(start, "not"), []))]
+        if not pairs:
+            continue
+        more = measured([one["processor_s"] / other["processor_s"] - 1 for one, other in pairs], runs)
+        bench.figure(f"recording a start of {start}: processor time more, ÷ not recorded", more, at_most=starts[start][2])
+        own = measured([one["recorder_s"] / other["processor_s"] for one, other in pairs], runs)
+        bench.figure(f"recording a start of {start}: of that the recorder", own)
+
 @benchmark(repeats=3, media=MEDIA)
 def measure(bench):
     words = bench.args.case
-    if not words or not all("desktop" in word for word in words):
+    others = [word for word in words if "recording" not in word]
+    if not words or (others and not all("desktop" in word for word in others)):
         python_starts(bench)
-    if not words or any("desktop" in word for word in words):
+    if not words or any("desktop" in word for word in others):
         desktops(bench)
+    if len(others) < len(words) or not words:
+        recordings(bench)

@@ -1,22 +1,26 @@
 //! A boot: what the service does.
 
+use std::os::unix::fs::MetadataExt;
 use std::path::Path;
 use std::sync::Arc;
 use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 
 use hs_accelerate::{Ending, EndingStep, PageList, Restraint};
-use hs_linux::LinuxError;
 use serde::{Deserialize, Serialize};
 
 use crate::kept::write_private;
 use crate::machine::ProcessorTime;
 use crate::{EarlyError, KeptList, OnlyOne, Recording, Root, Switch, Warmed, Warming, Watch, machine};
 
-/// In an initramfs this program begins before the kernel's file systems are where the system will have them.
-/// A slow machine needs long for what is left of its initramfs.
+/// In an initramfs this program begins before the kernel's file systems, and /run, are where the system will
+/// have them. A slow machine needs long for what is left of its initramfs.
 const KERNELS_OWN: [&str; 2] = ["/proc/self/mountinfo", "/sys/kernel"];
-const PROC_PATIENCE: Duration = Duration::from_secs(60);
-const PROC_PAUSE: Duration = Duration::from_millis(5);
+const RUN: &str = "/run";
+const PATIENCE: Duration = Duration::from_secs(60);
+/// Where the kernel's own are there from the beginning on, /run may still be on its way, or be a folder of
+/// the root.
+const RUN_PATIENCE: Duration = Duration::from_secs(1);
+const PAUSE: Duration = Duration::from_millis(5);
 /// Pages are judged when they should have been used so long ago: a start that reads ahead is not slower than
 /// the recorded one.
 const GRACE_MS: u64 = 5_000;
@@ -89,10 +93,8 @@ pub fn boot(mut is_told_to_end: impl FnMut() -> bool) -> Result<BootEnd, EarlyEr
     if !switch.is_on() {
         return Ok(BootEnd::Off);
     }
-    let Some(_only_one) = OnlyOne::take().map_err(LinuxError::io("lock", "headstart-accelerate"))? else {
-        return Ok(BootEnd::Already);
-    };
-    wait_for_proc();
+    wait_for_what_moves();
+    let Some(_only_one) = OnlyOne::take()? else { return Ok(BootEnd::Already) };
     // Ahead of the boot: it waits for the disk nearly all the time.
     let _ = rustix::process::setpriority_process(None, NICENESS);
     let root = Arc::new(Root::open(Path::new("/"))?);
@@ -199,9 +201,14 @@ fn follow(
     }
 }
 
-fn wait_for_proc() {
+/// The lock is in /run: taken on the root's own folder, it would be covered when that of the initramfs comes.
+fn wait_for_what_moves() {
     let began = Instant::now();
-    while !KERNELS_OWN.iter().all(|path| Path::new(path).exists()) && began.elapsed() < PROC_PATIENCE {
-        std::thread::sleep(PROC_PAUSE);
+    let device = |path: &str| Path::new(path).metadata().map(|found| found.dev()).ok();
+    let is_kernels_own_there = || KERNELS_OWN.iter().all(|path| Path::new(path).exists());
+    let is_run_there = || device(RUN).is_some_and(|of_run| Some(of_run) != device("/"));
+    let patience = if is_kernels_own_there() { RUN_PATIENCE } else { PATIENCE };
+    while !(is_kernels_own_there() && is_run_there()) && began.elapsed() < patience {
+        std::thread::sleep(PAUSE);
     }
 }

@@ -1,7 +1,7 @@
 //! What the machine is doing: memory, processors, users, power.
 
 use std::fs;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 
 /// Memory that is available and that there is, in bytes; `None` where the kernel does not say.
 #[must_use]
@@ -17,17 +17,35 @@ pub fn memory() -> Option<(u64, u64)> {
 /// Whether the machine runs on its battery; `None` where it has none.
 #[must_use]
 pub fn is_on_battery() -> Option<bool> {
-    let read = |path: &Path| fs::read_to_string(path).ok();
-    let supplies: Vec<_> = fs::read_dir("/sys/class/power_supply").ok()?.flatten().collect();
-    let of = |kind: &str| {
-        let of_kind = |path: &Path| read(&path.join("type")).is_some_and(|text| text.trim() == kind);
-        supplies.iter().map(fs::DirEntry::path).filter(|path| of_kind(path)).collect::<Vec<_>>()
+    on_battery(Path::new("/sys/class/power_supply"))
+}
+
+/// The folder is as the kernel's Documentation/ABI/testing/sysfs-class-power has it.
+fn on_battery(folder: &Path) -> Option<bool> {
+    let read = |supply: &Path, name: &str| {
+        fs::read_to_string(supply.join(name)).unwrap_or_default().trim().to_owned()
     };
-    if of("Battery").is_empty() {
+    let supplies = fs::read_dir(folder).ok()?.flatten().map(|entry| entry.path());
+    // That of a mouse or a pen says nothing of the machine.
+    let supplies: Vec<_> = supplies.filter(|supply| read(supply, "scope") != "Device").collect();
+    let of = |kind: &str| -> Vec<&PathBuf> {
+        supplies.iter().filter(|supply| read(supply, "type").starts_with(kind)).collect()
+    };
+    let (batteries, chargers) = (of("Battery"), [of("Mains"), of("USB")].concat());
+    if batteries.is_empty() {
         return None;
     }
-    let is_online = |path: &Path| read(&path.join("online")).is_some_and(|text| text.trim() == "1");
-    Some(!["Mains", "USB"].iter().flat_map(|kind| of(kind)).any(|path| is_online(&path)))
+    // One means connected, two connected with a voltage that can be chosen.
+    if chargers.iter().any(|charger| matches!(read(charger, "online").as_str(), "1" | "2")) {
+        return Some(false);
+    }
+    let is_one =
+        |states: &[&str]| batteries.iter().any(|each| states.contains(&read(each, "status").as_str()));
+    if is_one(&["Discharging"]) {
+        return Some(true);
+    }
+    // Not every charger is a supply of its own.
+    Some(!chargers.is_empty() && !is_one(&["Charging", "Full", "Not charging"]))
 }
 
 /// The processors' time so far, all, idle and waiting for the disk, in ticks.
@@ -64,8 +82,9 @@ impl ProcessorTime {
     }
 }
 
-/// The processor's time that this process has taken, in seconds.
-pub(crate) fn own_processor_s() -> f64 {
+/// The processor's time that this process has taken, in seconds, without what it has started.
+#[must_use]
+pub fn own_processor_s() -> f64 {
     let time = rustix::time::clock_gettime(rustix::time::ClockId::ProcessCPUTime);
     time.tv_sec as f64 + time.tv_nsec as f64 / 1e9
 }
@@ -83,4 +102,42 @@ pub(crate) fn has_session() -> bool {
 /// from being ended.
 pub(crate) fn is_going_down() -> bool {
     fs::read_to_string("/proc/1/comm").is_ok_and(|name| name.starts_with("systemd-shut"))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// What is found where these supplies are, each with what its files say.
+    fn found(supplies: &[&[(&str, &str)]]) -> Option<bool> {
+        let folder = tempfile::tempdir().expect("a folder");
+        for (number, files) in supplies.iter().enumerate() {
+            let supply = folder.path().join(number.to_string());
+            fs::create_dir(&supply).expect("a folder");
+            for (name, says) in *files {
+                fs::write(supply.join(name), format!("{says}\n")).expect("written");
+            }
+        }
+        on_battery(folder.path())
+    }
+
+    #[test]
+    fn a_battery_is_used_when_nothing_else_is_there() {
+        let battery = |status| [("type", "Battery"), ("status", status)];
+        let mains = |online| [("type", "Mains"), ("online", online)];
+        assert_eq!(found(&[]), None);
+        assert_eq!(found(&[&mains("1")]), None, "no battery");
+        assert_eq!(found(&[&battery("Discharging"), &mains("0")]), Some(true));
+        assert_eq!(found(&[&battery("Charging"), &mains("1")]), Some(false));
+        // One that keeps its charge at a threshold, with another supply.
+        assert_eq!(found(&[&battery("Not charging"), &[("type", "USB_PD"), ("online", "2")]]), Some(false));
+        assert_eq!(found(&[&battery("Unknown"), &mains("0")]), Some(true));
+        // Without a supply that tells of the charger.
+        assert_eq!(found(&[&battery("Discharging")]), Some(true));
+        assert_eq!(found(&[&battery("Full")]), Some(false));
+        assert_eq!(found(&[&battery("Full"), &battery("Discharging"), &mains("0")]), Some(true));
+        // A mouse.
+        assert_eq!(found(&[&[("type", "Battery"), ("status", "Discharging"), ("scope", "Device")]]), None);
+        assert_eq!(on_battery(Path::new("/nonexistent")), None);
+    }
 }

@@ -2,17 +2,15 @@
 
 use std::fs;
 use std::io;
-use std::os::linux::net::SocketAddrExt;
-use std::os::unix::net::{SocketAddr, UnixListener};
 use std::path::{Path, PathBuf};
 
-use hs_linux::LinuxError;
+use hs_linux::{LinuxError, LockHolder, RootLock};
 
 use crate::EarlyError;
 use crate::kept::{FOLDER, write_private};
 
-/// The name of a socket that the one process which works has: it needs no file system, and goes with it.
-const LOCK: &str = "headstart-accelerate";
+/// Of the one process that works. No other user can take it, and so keep boots from being recorded.
+const LOCK: &str = "/run/headstart-accelerate.lock";
 
 /// The switch of a system.
 #[derive(Clone, Debug)]
@@ -66,7 +64,7 @@ impl Switch {
             _ => {}
         }
         for _ in 0..100 {
-            if !is_running() {
+            if at_work().is_none() {
                 break;
             }
             std::thread::sleep(std::time::Duration::from_millis(50));
@@ -80,26 +78,21 @@ impl Switch {
 
 /// The place of the one process that works on the starts of this system. It goes with the object.
 #[derive(Debug)]
-pub struct OnlyOne(#[expect(dead_code, reason = "held for its name")] UnixListener);
+pub struct OnlyOne(#[expect(dead_code, reason = "held for its lock")] RootLock);
 
 impl OnlyOne {
-    /// Takes the place; `None` when another process has it.
+    /// Takes the place; `None` when another process has it, which [`at_work`] tells.
     ///
     /// # Errors
-    /// Those of making a socket.
-    pub fn take() -> io::Result<Option<Self>> {
-        match UnixListener::bind_addr(&SocketAddr::from_abstract_name(LOCK)?) {
-            Ok(lock) => Ok(Some(Self(lock))),
-            Err(error) if error.kind() == io::ErrorKind::AddrInUse => Ok(None),
-            Err(error) => Err(error),
-        }
+    /// Those of [`RootLock::take`].
+    pub fn take() -> Result<Option<Self>, LinuxError> {
+        Ok(RootLock::take(Path::new(LOCK))?.map(Self))
     }
 }
 
-/// Whether a process records or asks just now, or lays files anew. It only looks: one that begins in this
+/// The process that records or asks just now, or lays files anew. It only looks: one that begins in this
 /// moment is not kept from it.
 #[must_use]
-pub fn is_running() -> bool {
-    let sockets = fs::read_to_string("/proc/net/unix").unwrap_or_default();
-    sockets.lines().any(|line| line.ends_with(&format!(" @{LOCK}")))
+pub fn at_work() -> Option<LockHolder> {
+    RootLock::holder(Path::new(LOCK))
 }

@@ -7,6 +7,7 @@
 //! - [`mounts`]: mount points, looked up, checked and taken down.
 //! - [`sockets`]: the other side of a socket; [`SocketFile`]: a socket in the file system.
 //! - [`ends`]: the signals that end a process, as events.
+//! - [`RootLock`]: a lock that root alone can hold.
 //! - [`userfault`]: page faults that another process handles.
 //! - [`MemoryProbe`]: the kernel's figures of memory, and limits of control groups.
 
@@ -29,6 +30,7 @@ mod memory;
 pub mod mounts;
 mod move_extents;
 mod own_mounts;
+mod root_lock;
 pub mod rootenv;
 mod socket_file;
 pub mod sockets;
@@ -50,5 +52,6 @@ pub use io_flusher::flush_for_kernel;
 pub use memory::{MemoryProbe, anonymous_bytes};
 pub use move_extents::move_extents;
 pub use own_mounts::OwnMounts;
+pub use root_lock::{LockHolder, RootLock};
 pub use socket_file::SocketFile;
 pub use volume::Volume;

@@ -199,16 +199,30 @@ fn continues(before: &Piece, piece: &Piece) -> bool {
         && before.physical.checked_add(before.length) == Some(piece.physical)
 }
 
-/// Pages of a file, and where they lie.
+/// Pages of a file, and near which block of the device they lie.
 pub type PagePlaces = FileRun;
 
-/// Where the pages of an open file lie on its device. Those that have no place of their own, such as small
-/// files in their inodes, are left out.
+/// Where the pages of an open file lie on its device: the block that has the first byte of each. Those that
+/// have no place of their own, such as small files in their inodes, are left out. With file system blocks
+/// smaller than a page it says in which order pages lie, and not that they are blocks of the device.
 ///
 /// # Errors
 /// The kernel's: the file system may not know (`EOPNOTSUPP`, `ENOTTY`).
 pub fn places(file: impl AsFd) -> Result<Vec<PagePlaces>, Errno> {
-    file_extents(file, false).map(|extents| runs_of(&pieces(&extents)))
+    file_extents(file, false).map(|extents| places_of(&pieces(&extents)))
+}
+
+fn places_of(pieces: &[Piece]) -> Vec<PagePlaces> {
+    let place = |piece: &Piece| {
+        // The page in whose middle a piece begins lies where the piece before it does.
+        let skip = piece.logical.wrapping_neg() % BLOCK_BYTES;
+        let count = piece.length.checked_sub(skip)?.div_ceil(BLOCK_BYTES);
+        let (logical, physical) = (piece.logical.checked_add(skip)?, piece.physical.checked_add(skip)?);
+        physical.checked_add(piece.length)?;
+        let blocks = BlockRange::new(Lba::containing(physical), count);
+        (count > 0).then_some(FileRun { page: logical / BLOCK_BYTES, blocks })
+    };
+    pieces.iter().filter_map(place).collect()
 }
 
 /// The pages that are blocks of the device.
@@ -255,6 +269,21 @@ mod tests {
         );
         assert_eq!(runs(&[piece(0, 1024, 8192, true)]), [], "shifted against the page grid");
         assert_eq!(runs(&[piece(1024, 1024, 1024, true)]), []);
+    }
+
+    #[test]
+    fn each_page_lies_where_its_first_byte_does() {
+        let places = |pieces: &[Piece]| -> Vec<_> {
+            let places = places_of(pieces);
+            places.iter().map(|run| (run.page, run.blocks.start.0, run.blocks.count)).collect()
+        };
+        assert_eq!(places(&[piece(0, 8192, 8192, true)]), [(0, 2, 2)]);
+        assert_eq!(places(&[piece(0, 5120, 9216, true)]), [(0, 1, 3)], "shifted against the page grid");
+        // The second page begins in the first piece, and ends in the second.
+        let two = [piece(0, 40_960, 5120, false), piece(5120, 1024, 7168, true)];
+        assert_eq!(places(&two), [(0, 10, 2), (2, 1, 1)]);
+        assert_eq!(places(&[piece(1024, 8192, 1024, true)]), [], "no page begins there");
+        assert_eq!(places(&[piece(u64::MAX - 1, 0, 1, false), piece(0, u64::MAX - 5, 8192, true)]), []);
     }
 
     #[test]

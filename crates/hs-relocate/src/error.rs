@@ -2,7 +2,7 @@
 
 use std::path::PathBuf;
 
-use hs_linux::LinuxError;
+use hs_linux::{LinuxError, LockHolder};
 use hs_units::ByteSize;
 
 /// What failed, where, and what to try.
@@ -60,6 +60,16 @@ pub enum RelocateError {
         /// The device.
         device: PathBuf,
     },
+    /// Its blocks are shared with a snapshot, or are those of a pool.
+    #[error(
+        "{} has a snapshot, is one, or lies in a thin pool (LVM): each block that moves takes room there, and a full \
+         one is lost; --force lays them anew nevertheless",
+        device.display()
+    )]
+    SharedBlocks {
+        /// The device.
+        device: PathBuf,
+    },
     /// There is too little free space.
     #[error(
         "{} has too little free space: the blocks take {} and {} must stay free, {} are free: delete something first",
@@ -76,10 +86,12 @@ pub enum RelocateError {
         free_bytes: u64,
     },
     /// Another process does the same.
-    #[error("another headstart lays blocks of {} anew: wait until it is done", path.display())]
+    #[error("another headstart lays blocks of {} anew{}: wait until it is done", path.display(), told(holder.as_ref()))]
     AlreadyRuns {
         /// The mount point.
         path: PathBuf,
+        /// Which process.
+        holder: Option<LockHolder>,
     },
     /// The list cannot be followed.
     #[error("the list has {count} runs, more than {most}: record a shorter start")]
@@ -92,4 +104,8 @@ pub enum RelocateError {
     /// It takes root.
     #[error("laying blocks anew needs root: run with sudo")]
     NeedsRoot,
+}
+
+fn told(holder: Option<&LockHolder>) -> String {
+    holder.map_or_else(String::new, |holder| format!(", {holder}"))
 }

@@ -33,7 +33,7 @@ const NAMED: usize = 5;
 /// How blocks are laid anew.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct Options {
-    /// Also on flash.
+    /// Also on flash, and on a volume with snapshots.
     pub force: bool,
     /// Only tell whether it pays.
     pub dry_run: bool,
@@ -118,9 +118,9 @@ pub fn relocate(
     }
     let volume = Volume::open(mount)?;
     if !options.force && !options.dry_run {
-        volume.refuse_flash()?;
+        volume.refuse_device()?;
     }
-    volume.lock()?;
+    let _only_one = volume.lock()?;
     // What is not written yet has no place.
     volume.sync()?;
     let mut list = List::new(wanted);

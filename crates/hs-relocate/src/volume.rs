@@ -5,10 +5,9 @@ use std::os::fd::{AsFd, OwnedFd};
 use std::os::unix::fs::FileExt;
 use std::path::{Path, PathBuf};
 
-use hs_linux::LinuxError;
+use hs_linux::{LinuxError, RootLock};
 use rustix::fs::{
-    AtFlags, FlockOperation, Mode, OFlags, StatVfsMountFlags, StatxAttributes, StatxFlags, flock, fstat,
-    fstatfs, fstatvfs, statx,
+    AtFlags, Mode, OFlags, StatVfsMountFlags, StatxAttributes, StatxFlags, fstat, fstatfs, fstatvfs, statx,
 };
 use rustix::io::Errno;
 
@@ -27,7 +26,10 @@ const OTHERS: &[(u32, &str, &str)] = &[
 /// The share of a file system that stays free: it grows and is written to meanwhile.
 const MARGIN_SHARE: u64 = 20;
 
-/// A mounted ext4 whose blocks may be laid anew, locked against another process that does the same.
+/// Devices that are looked at below one another, from that of the file system on.
+const MOST_LAYERS: u32 = 8;
+
+/// A mounted ext4 whose blocks may be laid anew.
 #[derive(Debug)]
 pub(crate) struct Volume {
     pub(crate) root: OwnedFd,
@@ -35,7 +37,11 @@ pub(crate) struct Volume {
     /// Bytes of a block of the file system.
     pub(crate) block_bytes: u64,
     pub(crate) is_rotational: bool,
+    /// Blocks that are written take room in LVM's own store.
+    shares_blocks: bool,
     device: PathBuf,
+    /// Against another process that does the same.
+    lock: PathBuf,
 }
 
 impl Volume {
@@ -58,31 +64,41 @@ impl Volume {
             return Err(RelocateError::NeedsRoot);
         }
         let number = fstat(&root).map_err(failed("look at"))?.st_dev;
-        let of_device = PathBuf::from(format!(
-            "/sys/dev/block/{}:{}",
-            rustix::fs::major(number),
-            rustix::fs::minor(number)
-        ));
+        let number = format!("{}:{}", rustix::fs::major(number), rustix::fs::minor(number));
+        let of_device = Path::new("/sys/dev/block").join(&number);
         let device = device_file(&of_device)?;
         let superblock = Superblock::read(&device)?;
         superblock.check(path, &device)?;
-        let block_bytes = superblock.block_bytes();
-        Ok(Self { root, path: path.into(), block_bytes, is_rotational: is_rotational(&of_device), device })
-    }
-
-    /// Refuses a second process on the same file system; the lock ends with this object.
-    pub(crate) fn lock(&self) -> Result<(), RelocateError> {
-        flock(&self.root, FlockOperation::NonBlockingLockExclusive).map_err(|errno| match errno {
-            Errno::WOULDBLOCK => RelocateError::AlreadyRuns { path: self.path.clone() },
-            other => LinuxError::io("lock", &self.path)(other).into(),
+        Ok(Self {
+            root,
+            path: path.into(),
+            block_bytes: superblock.block_bytes(),
+            is_rotational: is_rotational(&of_device),
+            shares_blocks: shares_blocks(&of_device, MOST_LAYERS),
+            device,
+            lock: PathBuf::from(format!("/run/headstart-relocate-{number}.lock")),
         })
     }
 
-    pub(crate) fn refuse_flash(&self) -> Result<(), RelocateError> {
-        if self.is_rotational {
-            return Ok(());
+    /// Refuses a second process on the same file system while the lock is held. Any user could lock the
+    /// folder on which it is mounted.
+    pub(crate) fn lock(&self) -> Result<RootLock, RelocateError> {
+        RootLock::take(&self.lock)?.ok_or_else(|| RelocateError::AlreadyRuns {
+            path: self.path.clone(),
+            holder: RootLock::holder(&self.lock),
+        })
+    }
+
+    /// Refuses devices on which it gains nothing, or does harm.
+    pub(crate) fn refuse_device(&self) -> Result<(), RelocateError> {
+        let device = || self.device.clone();
+        if self.shares_blocks {
+            return Err(RelocateError::SharedBlocks { device: device() });
         }
-        Err(RelocateError::NotRotational { device: self.device.clone() })
+        if !self.is_rotational {
+            return Err(RelocateError::NotRotational { device: device() });
+        }
+        Ok(())
     }
 
     /// How many bytes may be reserved, and the error for the wish for more.
@@ -130,6 +146,18 @@ fn is_rotational(of_device: &Path) -> bool {
     let says = |queue: &str| fs::read_to_string(of_device.join(queue)).ok();
     let says = says("queue/rotational").or_else(|| says("../queue/rotational"));
     says.is_some_and(|text| text.trim() == "1")
+}
+
+/// Whether LVM keeps old blocks of this device, or of one below it, for a snapshot, or gives it blocks of a
+/// thin pool. It names the layers below a volume by the ends of their UUIDs (lib/activate/dev_manager.c).
+fn shares_blocks(of_device: &Path, layers: u32) -> bool {
+    const ENDS: [&str; 3] = ["-real", "-cow", "-tpool"];
+    let below = fs::read_dir(of_device.join("slaves")).into_iter().flatten().flatten();
+    below.map(|entry| entry.path()).any(|below| {
+        let uuid = fs::read_to_string(below.join("dm/uuid")).unwrap_or_default();
+        let is_layer = uuid.starts_with("LVM-") && ENDS.iter().any(|end| uuid.trim().ends_with(end));
+        is_layer || (layers > 0 && shares_blocks(&below, layers - 1))
+    })
 }
 
 /// The first 1024 bytes of an ext4: the kernel's Documentation/filesystems/ext4/super.rst.
@@ -202,6 +230,26 @@ mod tests {
         changes.iter().for_each(|&(at, byte)| bytes[at] = byte);
         let checked = Superblock(bytes).check(Path::new("/mnt"), Path::new("/dev/sda1"));
         checked.map_or_else(|error| error.to_string(), |()| "good".to_owned())
+    }
+
+    #[test]
+    fn snapshots_and_thin_pools_are_seen_below_other_layers() {
+        let folder = tempfile::tempdir().expect("a folder");
+        // A device that lies on one with this UUID, by way of another one.
+        let says = |name: &str, uuid: &str| {
+            let device = folder.path().join(name);
+            let below = device.join("slaves/dm-1/slaves/dm-0");
+            fs::create_dir_all(below.join("dm")).expect("a folder");
+            fs::write(below.join("dm/uuid"), format!("{uuid}\n")).expect("written");
+            shares_blocks(&device, MOST_LAYERS)
+        };
+        assert!(says("origin", "LVM-eWNWvXcQGwxG-real"));
+        assert!(says("snapshot", "LVM-eWNWvXcQGwxG-cow"));
+        assert!(says("thin", "LVM-eWNWvXcQGwxG-tpool"));
+        assert!(!says("volume", "LVM-eWNWvXcQGwxG"));
+        assert!(!says("encrypted", "CRYPT-LUKS2-6f2828d1-real"));
+        assert!(!shares_blocks(&folder.path().join("partition"), MOST_LAYERS));
+        assert!(!shares_blocks(&folder.path().join("origin"), 0), "no deeper than it is told");
     }
 
     #[test]

@@ -20,9 +20,10 @@ pub(crate) struct Relocate {
     /// A profile instead of a list: of an image of this very file system.
     #[arg(short, long, value_name = "P", conflicts_with = "list")]
     pub profile: Option<PathBuf>,
-    /// Also on flash, where the order of blocks makes no difference.
-    #[arg(long = "force")]
-    pub flash: bool,
+    /// Also on flash, where the order of blocks makes no difference, on a volume with snapshots, and while
+    /// the machine runs on its battery.
+    #[arg(long)]
+    pub force: bool,
     /// Only tell how scattered the start lies, and whether another layout pays.
     #[arg(short = 'n', long)]
     pub dry_run: bool,

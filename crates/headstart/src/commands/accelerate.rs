@@ -36,6 +36,9 @@ struct Status {
     problem: Option<String>,
     last_boot: Option<LastBoot>,
     on_battery: Option<bool>,
+    /// The processors' time that a recording took, without what was recorded.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    recorder_s: Option<f64>,
 }
 
 /// Does what was asked for; gives the exit code.
@@ -43,7 +46,10 @@ pub(crate) fn run(args: &Accelerate, quiet: bool) -> anyhow::Result<i32> {
     match &args.action {
         AccelerateAction::On { no_initramfs } => on(*no_initramfs, quiet)?,
         AccelerateAction::Off => off(quiet)?,
-        AccelerateAction::Status { root, list } => status(root, list.as_deref(), args.json)?,
+        AccelerateAction::Status { root, list } => {
+            let status = status(root, list.as_deref())?;
+            if args.json { show::json(&status)? } else { say(&status) }
+        }
         AccelerateAction::Record { root, list, command } => {
             return record(root, list.as_deref(), command, args.json, quiet);
         }
@@ -107,7 +113,7 @@ pub(super) fn list_of(root: &Root, named: Option<&Path>) -> KeptList {
     named.map_or_else(|| KeptList::of(root), |path| KeptList { path: path.to_owned() })
 }
 
-fn status(path: &Path, named: Option<&Path>, json: bool) -> anyhow::Result<()> {
+fn status(path: &Path, named: Option<&Path>) -> anyhow::Result<Status> {
     let root = Root::open(path)?;
     let kept = list_of(&root, named);
     let (list, problem) = match kept.read(&root) {
@@ -117,9 +123,9 @@ fn status(path: &Path, named: Option<&Path>, json: bool) -> anyhow::Result<()> {
     let switch = Switch::of(&root.path);
     let list = list.unwrap_or_else(|| PageList::empty(root.identity));
     let scatter = list.scatter();
-    let status = Status {
+    Ok(Status {
         on: switch.is_on(),
-        running: hs_early::is_running(),
+        running: hs_early::at_work().is_some(),
         file_system: root.name(),
         root: root.path.clone(),
         list: kept.path,
@@ -132,12 +138,8 @@ fn status(path: &Path, named: Option<&Path>, json: bool) -> anyhow::Result<()> {
         problem,
         last_boot: LastBoot::read(&switch),
         on_battery: hs_early::is_on_battery(),
-    };
-    if json {
-        return show::json(&status);
-    }
-    say(&status);
-    Ok(())
+        recorder_s: None,
+    })
 }
 
 fn say(status: &Status) {
@@ -210,7 +212,7 @@ fn record(
     drop(recording);
     kept.write(&list)?;
     if json {
-        self::status(path, named, true)?;
+        show::json(&Status { recorder_s: Some(hs_early::own_processor_s()), ..self::status(path, named)? })?;
     } else if !quiet {
         show::line(format_args!(
             "recorded: {} of {} files in {}",

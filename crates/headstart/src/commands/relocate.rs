@@ -2,9 +2,11 @@
 
 use std::ops::ControlFlow;
 use std::path::Path;
+use std::time::{Duration, Instant};
 
-use anyhow::{Context, bail};
+use anyhow::{Context, anyhow, bail};
 use hs_early::{OnlyOne, Root, Switch};
+use hs_linux::LockHolder;
 use hs_linux::ends::Ends;
 use hs_output::printable::Printable;
 use hs_output::show::{self, Bar};
@@ -21,16 +23,27 @@ pub(crate) fn run(args: &Relocate, json: bool, quiet: bool) -> anyhow::Result<i3
         Some(profile) => of_profile(profile)?,
         None => of_list(args)?,
     };
+    let mut power = Power::new(args.force || args.dry_run);
+    if power.is_battery() {
+        bail!(
+            "this machine runs on its battery, and moving blocks keeps the disk at work: connect it to the mains; \
+             --force moves them nevertheless"
+        );
+    }
     let at_work = if args.dry_run { None } else { Some(AtWork::begin(&args.root)?) };
     let signals = Ends::block()?;
     let bar = Bar::new(quiet || json);
-    let options = Options { force: args.flash, dry_run: args.dry_run };
+    let options = Options { force: args.force, dry_run: args.dry_run };
     let report = hs_relocate::relocate(&args.root, &wanted, options, &mut |progress| {
         bar.update("laying anew", progress.moved_bytes, progress.total_bytes);
         let is_off = at_work.as_ref().is_some_and(AtWork::is_switched_off);
-        if is_off || signals.take().is_some() { ControlFlow::Break(()) } else { ControlFlow::Continue(()) }
+        let ends = is_off || power.is_lost() || signals.take().is_some();
+        if ends { ControlFlow::Break(()) } else { ControlFlow::Continue(()) }
     })?;
     drop(bar);
+    if power.was_lost {
+        log::warn!("the machine runs on its battery now, so nothing more is moved");
+    }
     if at_work.is_some_and(|at_work| !at_work.is_switched_off()) {
         update_lists(args);
     }
@@ -40,6 +53,33 @@ pub(crate) fn run(args: &Relocate, json: bool, quiet: bool) -> anyhow::Result<i3
         say(&report);
     }
     Ok(i32::from(report.outcome == Outcome::Stopped))
+}
+
+/// Whether the machine has come to run on its battery, looked at from time to time.
+struct Power {
+    is_no_matter: bool,
+    looked: Instant,
+    was_lost: bool,
+}
+
+impl Power {
+    const BETWEEN_LOOKS: Duration = Duration::from_secs(1);
+
+    fn new(is_no_matter: bool) -> Self {
+        Self { is_no_matter, looked: Instant::now(), was_lost: false }
+    }
+
+    fn is_battery(&self) -> bool {
+        !self.is_no_matter && hs_early::is_on_battery() == Some(true)
+    }
+
+    fn is_lost(&mut self) -> bool {
+        if self.looked.elapsed() >= Self::BETWEEN_LOOKS {
+            self.looked = Instant::now();
+            self.was_lost |= self.is_battery();
+        }
+        self.was_lost
+    }
 }
 
 /// A layout of the file system of this system's starts keeps boots from being recorded meanwhile, and ends
@@ -54,22 +94,29 @@ impl AtWork {
     fn begin(root: &Path) -> anyhow::Result<Self> {
         let is_of_boots = root.canonicalize().is_ok_and(|path| path == Path::new("/"));
         let only_one = if is_of_boots {
-            OnlyOne::take().context("take the lock of this system's starts")?
+            let taken = OnlyOne::take().context("take the lock of this system's starts")?;
+            Some(taken.ok_or_else(|| already(hs_early::at_work().as_ref()))?)
         } else {
             None
         };
-        if is_of_boots && only_one.is_none() {
-            bail!(
-                "this boot is recorded just now, and what moves would count as a part of it: wait until \
-                 `headstart accelerate status` says no more that it is at work"
-            );
-        }
         let switch = Switch::of(root);
         Ok(Self { was_on: switch.is_on(), switch, _only_one: only_one })
     }
 
     fn is_switched_off(&self) -> bool {
         self.was_on && !self.switch.is_on()
+    }
+}
+
+/// Why it is not the time to lay the files of this system anew.
+fn already(holder: Option<&LockHolder>) -> anyhow::Error {
+    match holder {
+        Some(holder) if holder.is_program("headstart-accelerate") => anyhow!(
+            "this boot is recorded just now by {holder}, and what moves would count as a part of it: wait until \
+             `headstart accelerate status` says no more that it is at work"
+        ),
+        Some(holder) => anyhow!("the files of / are laid anew already by {holder}: wait until it is done"),
+        None => anyhow!("another process works on the starts of this system just now: try it again"),
     }
 }
 

@@ -12,12 +12,13 @@ use crate::mounts::umount;
 use crate::scene::{Ran, Running, Scene, has_tools, run, tool, wait_until};
 
 /// A start: it reads the beginnings of many files, in an order that is not the one on the disk.
-const START: &str = "for n in 7 31 3 19 36 11 28 2 23 15 39 5; do head -c 20000 \"$0/a/$n\"; done >/dev/null";
+pub(crate) const START: &str =
+    "for n in 7 31 3 19 36 11 28 2 23 15 39 5; do head -c 20000 \"$0/a/$n\"; done >/dev/null";
 /// The same UUID for each file system, where a test wants that.
-const UUID: &str = "6f2828d1-717e-4eb1-b35f-1d9eebe1dac8";
+pub(crate) const UUID: &str = "6f2828d1-717e-4eb1-b35f-1d9eebe1dac8";
 
 /// Makes a file system of 40 files in the file `disk`, with this seed for their contents.
-fn disk(scene: &Scene, kind: &str, name: &str, uuid: &str) {
+pub(crate) fn disk(scene: &Scene, kind: &str, name: &str, uuid: &str) {
     let file = scene.arg(name);
     fs::File::create(&file).and_then(|disk| disk.set_len(400 << 20)).expect("a file");
     match kind {
@@ -34,18 +35,23 @@ fn disk(scene: &Scene, kind: &str, name: &str, uuid: &str) {
 }
 
 /// A mounted disk; nothing of its files is in the page cache.
-struct Mounted {
-    path: std::path::PathBuf,
+pub(crate) struct Mounted {
+    pub(crate) path: std::path::PathBuf,
     device: String,
 }
 
 impl Mounted {
-    fn new(scene: &Scene, name: &str) -> Self {
+    pub(crate) fn new(scene: &Scene, name: &str) -> Self {
+        Self::by(scene, name, "noatime")
+    }
+
+    /// The same by these options.
+    pub(crate) fn by(scene: &Scene, name: &str, options: &str) -> Self {
         let path = scene.path(&format!("{name}.mnt"));
         fs::create_dir_all(&path).expect("a folder");
         let target = path.display().to_string();
-        tool("mount", &["-o", "loop,noatime", &scene.arg(name), &target]);
-        let device = tool("findmnt", &["-n", "-o", "SOURCE", &target]).stdout.trim().to_owned();
+        tool("mount", &["-o", &format!("loop,{options}"), &scene.arg(name), &target]);
+        let device = tool("findmnt", &["-n", "-v", "-o", "SOURCE", &target]).stdout.trim().to_owned();
         let mounted = Self { path, device: device.trim_start_matches("/dev/").to_owned() };
         mounted.forget();
         mounted
@@ -68,7 +74,7 @@ impl Mounted {
         tool("blockdev", &["--flushbufs", &format!("/dev/{}", self.device)]);
     }
 
-    fn arg(&self) -> &str {
+    pub(crate) fn arg(&self) -> &str {
         self.path.to_str().expect("UTF-8")
     }
 
@@ -88,7 +94,7 @@ impl Mounted {
         (after.0 - before.0, after.1 - before.1)
     }
 
-    fn accelerate(&self, action: &str, list: &str, more: &[&str]) -> Ran {
+    pub(crate) fn accelerate(&self, action: &str, list: &str, more: &[&str]) -> Ran {
         run([&["accelerate", action, "--root", self.arg(), "--list", list][..], more].concat())
     }
 
@@ -111,7 +117,7 @@ impl Drop for Mounted {
 }
 
 /// Whether this machine shows which pages come.
-fn records(ran: &Ran) -> bool {
+pub(crate) fn records(ran: &Ran) -> bool {
     if ran.code != Some(0) && ran.stderr.contains("is not seen") {
         hs_testing::skip(ran.stderr.trim());
         return false;
@@ -189,6 +195,7 @@ fn a_layout_anew_brings_its_places_into_the_list() {
     let moved = mounted.accelerate("now", &list, &["--force", "--json"]).ok();
     assert_eq!(moved.json()["outcome"], "moved", "{moved:?}");
     assert!(moved.stderr.contains("the list has the old places"), "{moved:?}");
+    mounted.accelerate("record", &list, &["--", "true"]).fails(1, &["cannot write"]);
     assert!(fs::read(&list).expect("a list") == old);
     fs::remove_file(format!("{small}/rest")).expect("removed");
 
@@ -212,6 +219,36 @@ fn a_layout_anew_brings_its_places_into_the_list() {
     assert_eq!(status()["seeks"], after["seeks"]);
     drop(mounted);
     umount(&small);
+    scene.wait_until_clean();
+}
+
+#[test]
+fn places_are_known_where_blocks_are_smaller_than_pages() {
+    if !has_tools(&["mkfs.ext4", "findmnt"]) {
+        return;
+    }
+    let scene = Scene::new();
+    let folder = std::path::PathBuf::from(scene.folder("made")).join("a");
+    fs::create_dir(&folder).expect("made");
+    // One behind the other, so that most of them begin inside of a page of the device.
+    for number in 0..40 {
+        let bytes = 200_000 + 1024 * (number as usize % 4);
+        fs::write(folder.join(number.to_string()), hs_testing::noise(bytes, number)).expect("written");
+    }
+    let disk = scene.arg("disk");
+    fs::File::create(&disk).and_then(|file| file.set_len(100 << 20)).expect("a file");
+    tool("mkfs.ext4", &["-q", "-b", "1024", "-d", &scene.arg("made"), &disk]);
+    let (mounted, list) = (Mounted::new(&scene, "disk"), scene.arg("list"));
+    let scattered = ["--", "sh", "-c", SCATTERED, mounted.arg()];
+    if !records(&mounted.accelerate("record", &list, &scattered)) {
+        return;
+    }
+    let seeks = || mounted.accelerate("status", &list, &["--json"]).ok().json()["seeks"].as_u64();
+    assert!(seeks() >= Some(30), "{:?}", seeks());
+    let moved = mounted.accelerate("now", &list, &["--force", "--json"]).ok().json();
+    assert_eq!(moved["outcome"], "moved", "{moved}");
+    assert!(seeks() <= Some(4), "{:?}: {moved}", seeks());
+    drop(mounted);
     scene.wait_until_clean();
 }
 

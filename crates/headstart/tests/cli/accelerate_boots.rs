@@ -1,18 +1,25 @@
 //! An installed Debian whose boots are recorded and read ahead, as a machine.
 
 use std::fs;
+use std::os::unix::fs::DirBuilderExt;
 use std::path::Path;
 
 use crate::install;
-use crate::live::live;
+use crate::live::debian_root;
 use crate::machine::Machine;
 use crate::scene::{Scene, has_tools, tool};
 
 /// Where the kernel and its initramfs lie.
 const BOOT: [&str; 2] = ["vmlinuz", "initrd.img"];
+/// What `headstart accelerate on` keeps in the system, for those that make an initramfs of it.
+const SWITCH: &str = "var/lib/headstart/accelerate";
 
-/// The system with the program installed, its initramfs made anew, on a disk of its own.
-fn install_system(scene: &Scene, from: &Path) {
+/// Runs a script in a system, with what the makers of an initramfs look at.
+const IN_SYSTEM: &str = "for folder in dev proc sys; do mount --rbind /$folder $0/$folder; done
+    exec chroot $0 sh -ec \"$1\"";
+
+/// The system with the program installed, its initramfs made by these words in it, on a disk of its own.
+fn install_system(scene: &Scene, from: &Path, is_on: bool, make_initramfs: &str) {
     let root = scene.path("root");
     tool("cp", &["-a", &from.display().to_string(), &root.display().to_string()]);
     install::make("install", "/usr", &scene.arg("root"));
@@ -23,7 +30,13 @@ fn install_system(scene: &Scene, from: &Path) {
     fs::remove_file(root.join("usr/share/initramfs-tools/hooks/headstart")).expect("removed");
     // What mounts a root of the machine itself.
     fs::write(root.join("etc/fstab"), "/dev/vda / ext4 errors=remount-ro 0 1\n").expect("written");
-    tool("chroot", &[&root.display().to_string(), "update-initramfs", "-u"]);
+    if is_on {
+        let folder = root.join(SWITCH);
+        fs::DirBuilder::new().recursive(true).mode(0o700).create(&folder).expect("a folder");
+        fs::write(folder.join("on"), "").expect("written");
+        tool("chroot", &[&scene.arg("root"), "systemctl", "enable", "headstart-accelerate.service"]);
+    }
+    tool("unshare", &["--mount", "sh", "-ec", IN_SYSTEM, &scene.arg("root"), make_initramfs]);
     for name in BOOT {
         fs::copy(root.join(name), scene.path(name)).expect("copied");
     }
@@ -50,12 +63,12 @@ fn shut_down(mut machine: Machine) {
 
 #[test]
 fn a_debian_records_its_boot_and_reads_ahead_at_the_next() {
-    let Some(live) = live() else { return };
+    let Some(root) = debian_root() else { return };
     if !has_tools(&["make", "install", "strip", "mkfs.ext4"]) {
         return;
     }
     let scene = Scene::new();
-    install_system(&scene, &live.root);
+    install_system(&scene, &root, false, "update-initramfs -u");
 
     let mut machine = boot(&scene);
     assert!(machine.ran("headstart accelerate status").contains("accelerate: off"));
@@ -74,10 +87,48 @@ fn a_debian_records_its_boot_and_reads_ahead_at_the_next() {
     let asked =
         machine.ran("journalctl -b -o cat -u headstart-accelerate; headstart accelerate status --json");
     assert!(asked.contains("\"running\": true"), "{asked}");
+    // The lock was taken in the initramfs, and is the system's.
+    let refused =
+        machine.ran("headstart accelerate now --force; stat -c %a:%U /run/headstart-accelerate.lock");
+    assert!(refused.contains("this boot is recorded just now by process "), "{refused}");
+    assert!(refused.contains("600:root"), "{refused}");
     machine.ran("headstart accelerate off; echo ended");
     let off = machine
         .ran("ls -A /var/lib/headstart; ls /sys/kernel/tracing/instances; headstart accelerate status");
     assert!(off.contains("accelerate: off") && !off.contains("headstart-"), "{off}");
     shut_down(machine);
+    scene.wait_until_clean();
+}
+
+/// Dracut takes its module for the program by itself in a system that has it on.
+const DRACUT: &str = "kernel=$(readlink -f /vmlinuz)
+    dracut --force --no-hostonly --kver ${kernel#*vmlinuz-} --zstd \
+        --omit 'network network-legacy network-manager ifcfg nfs iscsi fcoe nbd cifs' \
+        --omit-drivers 'btrfs ceph cifs f2fs nfs nfsv4 sunrpc xfs' $(readlink -f /initrd.img)";
+/// The program as its hook starts it, with the mark that lets it outlive the initramfs.
+const OF_THE_INITRAMFS: &str = "@/usr/lib/headstart/headstart-accelerate initramfs";
+
+#[test]
+fn dracut_reads_the_list_in_its_initramfs() {
+    let Some(root) = debian_root() else { return };
+    if !has_tools(&["make", "install", "strip", "mkfs.ext4"]) {
+        return;
+    }
+    let scene = Scene::new();
+    install_system(&scene, &root, true, DRACUT);
+
+    let ask = "ps -o args= -C headstart-accel; headstart accelerate status --json";
+    // The boot is recorded from the initramfs on, and the one after it is read ahead there.
+    for (is_recorded, asked) in [("\"starts\": 1", "\"asked\": null"), ("\"starts\": 2", "\"asked\": {")] {
+        let mut machine = boot(&scene);
+        let said = machine.ran(ask);
+        assert!(said.contains(OF_THE_INITRAMFS) && said.contains("\"running\": true"), "{said}");
+        let said = machine.ran(
+            "while pgrep headstart-accel >/dev/null; do sleep 5; done; \
+             headstart accelerate status --json; journalctl -b -o cat -u headstart-accelerate",
+        );
+        assert!(said.contains(is_recorded) && said.contains(asked), "{said}");
+        shut_down(machine);
+    }
     scene.wait_until_clean();
 }

@@ -12,17 +12,19 @@ use crate::mounts::umount;
 use crate::scene::{Ran, Running, Scene, executable, has_tools, machine_has, run, tool, wait_until};
 
 /// `$1` is a file system, `$2` an empty folder, `$3` the folder of this build's programs, `$4` a script that
-/// runs in the file system as its root. Abstract sockets are another network's, mounts another namespace's.
+/// runs in the file system as its root. Abstract sockets are another network's, mounts another namespace's,
+/// with a /run of its own.
 const ENTER: &str = "set -e
     mount -o loop \"$1\" \"$2\"
     cd \"$2\"
-    mkdir -p usr proc sys dev etc/systemd/system program note
+    mkdir -p usr proc sys dev etc/systemd/system program note run
     for link in bin sbin lib lib64; do
         if [ -L /$link ]; then ln -sfn \"$(readlink /$link)\" $link; continue; fi
         mkdir -p $link; mount --bind /$link $link
     done
     for folder in usr proc sys dev; do mount --rbind /$folder $folder; done
     mount --bind \"$3\" program
+    mount -t tmpfs -o mode=755 run run
     exec chroot . /bin/sh -ec \"$4\"";
 
 /// What every script begins with.
@@ -32,12 +34,12 @@ const BEGIN: &str = "PATH=/note:/program:/usr/sbin:/usr/bin; export PATH
     said() { headstart accelerate status --json | tr -d ' ' | grep -c \"\\\"$1\\\":$2,\" || true; }
     ";
 
-struct System {
-    scene: Scene,
+pub(crate) struct System {
+    pub(crate) scene: Scene,
 }
 
 impl System {
-    fn new() -> Option<Self> {
+    pub(crate) fn new() -> Option<Self> {
         Self::with_files(0)
     }
 
@@ -69,7 +71,7 @@ impl System {
         Some(this)
     }
 
-    fn script(&self, text: &str) -> Ran {
+    pub(crate) fn script(&self, text: &str) -> Ran {
         self.script_on("disk", text)
     }
 
@@ -84,7 +86,7 @@ impl System {
 }
 
 /// Whether this machine shows which pages come.
-fn records(ran: &Ran) -> bool {
+pub(crate) fn records(ran: &Ran) -> bool {
     let is_seen = ran.code == Some(0) || !ran.stderr.contains("is not seen");
     if !is_seen {
         hs_testing::skip(ran.stderr.trim());
@@ -162,12 +164,12 @@ const COUNT: &str = "began=0
     ";
 
 /// The system of [`READ_ALL`], which is recorded, served as from a slow medium.
-struct Slow {
-    system: System,
+pub(crate) struct Slow {
+    pub(crate) system: System,
 }
 
 impl Slow {
-    fn new() -> Option<Self> {
+    pub(crate) fn new() -> Option<Self> {
         if !machine_has(&[]) {
             return None;
         }
@@ -202,7 +204,7 @@ impl Slow {
     }
 
     /// The same with what was recorded, from the slow medium.
-    fn slow_script(&self, text: &str) -> Ran {
+    pub(crate) fn slow_script(&self, text: &str) -> Ran {
         let scene = &self.system.scene;
         fs::copy(scene.path("recorded"), scene.path("changes")).expect("copied");
         self.script(&["--medium", "flat-20ms-4mbs-serial"], text)
@@ -253,7 +255,11 @@ fn off_ends_a_layout_anew() {
         rm /dev/shm/report.$$
         echo left $(said on true) $(said running true)",
     );
-    assert!(ran.stderr.contains("this boot is recorded just now"), "{ran:?}");
+    let told = "the files of / are laid anew already by process ";
+    assert!(
+        ran.stderr.contains(told) && ran.stderr.contains("(headstart accelerate now --force --json)"),
+        "{ran:?}"
+    );
     let ended = "another 0\nand refused\nended 1\n\"outcome\": \"stopped\"\nleft 0 0\n";
     assert_eq!((ran.code, ran.stdout.as_str()), (Some(0), ended), "{ran:?}");
     let scene = &slow.system.scene;

@@ -112,11 +112,8 @@ impl Live {
 /// The Debian, made once and kept; its media are made once by each build of this program. Nothing, which is
 /// said, where something for it is missing.
 pub(crate) fn live() -> Option<Live> {
-    if !machine_has(&NEEDED) || !has_tools(&["mkfs.vfat"]) {
-        return None;
-    }
+    let root = debian_root().filter(|_| has_tools(&["mkfs.vfat"]))?;
     let kept = Path::new(env!("CARGO_TARGET_TMPDIR"));
-    let root = debian();
     let program = Path::new(env!("CARGO_BIN_EXE_headstart")).with_file_name("headstart-live");
     assert!(program.exists(), "cargo build -p hs-live makes {}", program.display());
     let makers = [Path::new(env!("CARGO_BIN_EXE_headstart")), &program];
@@ -125,7 +122,12 @@ pub(crate) fn live() -> Option<Live> {
     Some(Live { folder, root, name })
 }
 
-/// The Debian as a folder, made by the first test that needs it, and kept.
+/// The Debian as a folder, which no test may change. Nothing, which is said, where something is missing.
+pub(crate) fn debian_root() -> Option<PathBuf> {
+    machine_has(&NEEDED).then(debian)
+}
+
+/// It is made by the first test that needs it, and kept.
 fn debian() -> PathBuf {
     let root = Path::new(env!("CARGO_TARGET_TMPDIR")).join("live-root");
     let lock = fs::File::create(root.with_extension("lock")).expect("a file");

@@ -2,6 +2,8 @@
 
 mod accelerate;
 mod accelerate_boots;
+mod accelerate_lock;
+mod accelerate_refused;
 mod accelerate_switch;
 mod addresses;
 mod attacks;
