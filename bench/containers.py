@@ -36,7 +36,7 @@ MANY = 20
 AT_ONCE = int(os.environ.get("AT_ONCE", 100))
 # Starts one after the other, of which one is the mean.
 ONE_BY_ONE = 5
-CONFIG = """version = 2
+CONFIG = """version = {version}
 root = "{folder}/data"
 state = "{folder}/state"
 disabled_plugins = ["io.containerd.snapshotter.v1.btrfs", "io.containerd.snapshotter.v1.zfs",
@@ -48,10 +48,29 @@ disabled_plugins = ["io.containerd.snapshotter.v1.btrfs", "io.containerd.snapsho
   address = "{folder}/s.sock"
 [plugins."io.containerd.internal.v1.opt"]
   path = "{folder}/opt"
-[plugins."io.containerd.grpc.v1.cri".containerd]
+"""
+# What each series is told besides, by the version of its configuration (docs/CONTAINERD.md).
+OWN = {2: """[plugins."io.containerd.grpc.v1.cri".containerd]
   snapshotter = "headstart"
   disable_snapshot_annotations = false
-"""
+""", 3: """[proxy_plugins.headstart.exports]
+  enable_remote_snapshot_annotations = "true"
+[plugins."io.containerd.cri.v1.images"]
+  snapshotter = "headstart"
+[plugins."io.containerd.cri.v1.runtime"]
+  restrict_oom_score_adj = true
+[[plugins."io.containerd.transfer.v1.local".unpack_config]]
+  platform = "linux"
+  snapshotter = "headstart"
+[[plugins."io.containerd.transfer.v1.local".unpack_config]]
+  platform = "linux"
+  snapshotter = "overlayfs"
+"""}
+
+def configuration(folder):
+    """That of the containerd on PATH: the second series has another one than Debian 12's."""
+    version = 2 if re.search(r" v?1\.", run("containerd", "--version")) else 3
+    return CONFIG.format(version=version, folder=folder) + OWN[version]
 
 class Link:
     """A relay to the registry that makes requests late, sends so many bytes a second, and counts both."""
@@ -127,7 +146,7 @@ class Machine:
     @contextmanager
     def running(self):
         folder = self.folder
-        (folder / "containerd.toml").write_text(CONFIG.format(folder=folder))
+        (folder / "containerd.toml").write_text(configuration(folder))
         quiet = {"stdout": subprocess.DEVNULL, "stderr": (folder / "log").open("a")}
         words = [headstart_path(), "snapshotter", "--root", folder / "root", "serve", "--socket", folder / "s.sock",
                  "--containerd", folder / "c.sock", "--", "--disk-cache", self.cache]

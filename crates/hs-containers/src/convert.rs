@@ -12,9 +12,9 @@ use hs_image::Progress;
 use hs_output::show::Bar;
 use hs_remote::http::HttpClient;
 use hs_remote::registry::{
-    Artifact, Attachment, CHAIN_ANNOTATION, CREATED_ANNOTATION, Descriptor, IMAGE_TYPE, LAYERS_ANNOTATION,
-    NAME_ANNOTATION, PLATFORM_ANNOTATION, RECIPE_ANNOTATION, RegistryAddress, SOURCE_ANNOTATION, attach,
-    remove,
+    Artifact, Attachment, CHAIN_ANNOTATION, CREATED_ANNOTATION, Descriptor, IMAGE_TYPE, INDEX_ANNOTATION,
+    LAYERS_ANNOTATION, NAME_ANNOTATION, PLATFORM_ANNOTATION, RECIPE_ANNOTATION, RegistryAddress,
+    SOURCE_ANNOTATION, attach, remove,
 };
 use hs_remote::{Pushed, Pushing};
 use hs_start::container::ContainerImage;
@@ -213,11 +213,13 @@ fn send(
     pushing: &mut Pushing<'_>,
 ) -> anyhow::Result<Pushed> {
     let file = File::open(path).with_context(|| format!("open {}", path.display()))?;
+    let index = open_image(path)?.index_needed_first();
     let said = [
         (NAME_ANNOTATION, Some(name.to_owned())),
         (SOURCE_ANNOTATION, Some(image.image.digest.clone())),
         (CHAIN_ANNOTATION, image.image.chain_id()),
         (LAYERS_ANNOTATION, Some(image.image.diff_ids.join(" "))),
+        (INDEX_ANNOTATION, index.map(|index| format!("{}+{}", index.offset, index.len))),
         (PLATFORM_ANNOTATION, Some(image.image.platform.to_string())),
         (RECIPE_ANNOTATION, Some(recipe)),
         (CREATED_ANNOTATION, Some(created_at(SystemTime::now()))),

@@ -33,6 +33,8 @@ pub struct ServerOptions {
     pub supervisor_fd: Option<i32>,
     /// The socket to another process that keeps what the supervisor keeps.
     pub keeper_fd: Option<i32>,
+    /// The pipe with what opens the image, for the first server.
+    pub opening_fd: Option<i32>,
 }
 
 impl ServerOptions {

@@ -42,6 +42,7 @@ use hs_start::cache::CacheChoice;
 use hs_start::image::ImageSource;
 use hs_start::medium::{self, Damage};
 use hs_start::on_medium::OnMedium;
+use hs_start::opening_pipe::OpeningPipe;
 use hs_start::pinned;
 use hs_start::server_files::Origin;
 use hs_start::start::{self, PrefetchLimits, PrefetchMode};
@@ -118,9 +119,9 @@ pub fn run(args: &Mount, arguments: &[OsString], quiet: bool) -> anyhow::Result<
             Err(error) => log::error!("{} stays as it is: {error}", args.dir.display()),
         };
         let ready_fd = args.ready_fd;
-        let keeper_fd = args.serving.keeper_fd;
-        let plan =
-            Plan { arguments, subcommand: "mount", ready_fd, clear: &clear, reloads: false, keeper_fd };
+        let (keeper_fd, first_fd) = (args.serving.keeper_fd, args.serving.opening_fd);
+        let (subcommand, clear, reloads) = ("mount", &clear, false);
+        let plan = Plan { arguments, subcommand, ready_fd, clear, reloads, keeper_fd, first_fd };
         return supervisor::supervise(&plan);
     }
     let signals = Ends::block()?;
@@ -300,6 +301,9 @@ impl Server<'_> {
             careful::refuse_to_cover_itself(args.image.file(), RunFolder::place().as_deref(), &targets)?;
         }
         let mut image = pinned::recall(kept, 0, &args.image)?;
+        if let (Some(fd), 0) = (args.serving.opening_fd, self.supervisor.restarts()) {
+            image.remote.opening = Some(OpeningPipe::new(background::inherited(fd)?));
+        }
         if self.supervisor.restarts() > 0 {
             // Its readers wait already: it asks a server for as long as they do.
             image.remote.open_timeout = image.remote.open_timeout.max(Some(image.remote.read_timeout));
@@ -387,7 +391,10 @@ impl Server<'_> {
                 args.image.display()
             );
         }
-        mounted.wait_until_warming_leads();
+        // A snapshotter's caller starts its program some requests later.
+        if args.serving.keeper_fd.is_none() {
+            mounted.wait_until_warming_leads();
+        }
         Ok(mounted)
     }
 

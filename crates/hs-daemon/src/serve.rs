@@ -155,8 +155,7 @@ impl Tls {
 pub fn run(args: &Serve, arguments: &[OsString], quiet: bool) -> anyhow::Result<i32> {
     if args.serving.starts_supervisor() {
         let reloads = hangup_reloads();
-        let plan =
-            Plan { arguments, subcommand: "serve", ready_fd: None, clear: &|| {}, reloads, keeper_fd: None };
+        let plan = Plan::in_foreground(arguments, "serve", reloads);
         return supervisor::supervise(&plan);
     }
     args.check()?;

@@ -155,6 +155,13 @@ impl Image {
         }
     }
 
+    /// Where the index lies, if a reader needs all of it at once: of an image without a hot region, whose
+    /// index is read as a whole.
+    #[must_use]
+    pub fn index_needed_first(&self) -> Option<ByteRange> {
+        (self.hot_chunk_count() == 0 && self.reads_whole_index()).then(|| index_range(self.superblock()))
+    }
+
     /// Whether the root is read with all leaves.
     pub(crate) fn reads_whole_index(&self) -> bool {
         index_range(self.superblock()).len <= WHOLE_INDEX_BYTES

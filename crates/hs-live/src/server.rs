@@ -147,6 +147,7 @@ pub fn run(arguments: &[OsString]) -> anyhow::Result<i32> {
             metrics: None,
             supervisor_fd: flags.supervisor_fd,
             keeper_fd: None,
+            opening_fd: None,
         },
     };
     mount::run(&mount, arguments, false)

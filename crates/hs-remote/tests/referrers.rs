@@ -193,6 +193,21 @@ fn without_a_list_of_the_registry_a_tag_has_it_and_sending_again_changes_nothing
 }
 
 #[test]
+fn a_registry_without_lists_is_asked_for_one_once() {
+    let (state, address) = start(None);
+    send(&address, IMAGE_TYPE, b"one").expect("sent");
+    state.lock().expect("no panic").requests.clear();
+    let client = HttpClient::new(Timeouts::default()).expect("a client");
+    for _ in 0..3 {
+        let repository = Repository::new(address.clone(), Arc::clone(&client), Logins::default());
+        assert_eq!(repository.referrers(&subject().digest, IMAGE_TYPE).expect("listed").len(), 1);
+    }
+    let requests = state.lock().expect("no panic").requests.clone();
+    let lists = requests.iter().filter(|request| request.contains("/referrers/")).count();
+    assert_eq!((lists, requests.len()), (1, 4), "{requests:?}");
+}
+
+#[test]
 fn of_several_writers_at_once_none_is_lost() {
     const WRITERS: usize = 4;
     let (state, address) = start(None);

@@ -9,7 +9,7 @@ use std::thread;
 
 use hs_remote::Address;
 use hs_remote::http::{HttpClient, HttpOptions, HttpStore, Locate, Timeouts};
-use hs_remote::registry::{Logins, RegistryAddress, RegistryImage};
+use hs_remote::registry::{Logins, Opening, RegistryAddress, RegistryImage, Repository};
 use hs_store::Store;
 
 /// Requests after which a token, and an address of a redirect, are refused.
@@ -17,6 +17,8 @@ const GOOD_FOR: u64 = 3;
 /// The same where many requests are under way, and how many readers make them.
 const LONG_GOOD_FOR: u64 = 20;
 const READERS: usize = 8;
+/// Where the image's index is said to lie, and how long it is.
+const INDEX: (usize, usize) = (300_000, 5_000);
 
 /// A registry of one image, and the place where its blob really is.
 struct Registry {
@@ -75,7 +77,8 @@ impl Registry {
         let digest = format!("sha256:{}", "ab".repeat(32));
         let size = blob.len();
         let manifest = format!(
-            r#"{{"schemaVersion":2,"layers":[{{"mediaType":"application/vnd.headstart.image.v1","digest":"{digest}","size":{size}}}],"annotations":{{"io.headstart.name":"hs1-00"}}}}"#
+            r#"{{"schemaVersion":2,"layers":[{{"mediaType":"application/vnd.headstart.image.v1","digest":"{digest}","size":{size}}}],"annotations":{{"io.headstart.name":"hs1-00","io.headstart.index":"{}+{}"}}}}"#,
+            INDEX.0, INDEX.1
         );
         let host = |listener: &TcpListener| listener.local_addr().expect("an address").to_string();
         let found = Arc::new(Self {
@@ -248,6 +251,44 @@ fn a_token_that_has_aged_is_had_anew_where_the_registry_gives_the_blob_itself() 
     let registry = read_often(false);
     assert!(registry.token.load(SeqCst) > 2, "{:?}", registry.token);
     assert_eq!(registry.signature.load(SeqCst), 0);
+}
+
+/// What one process has brought opens the image in another one, which asks for nothing. What comes later
+/// needs tokens of its own, or an address of its own.
+#[test]
+fn what_was_brought_opens_an_image_and_ages_as_ever() {
+    let blob = blob();
+    for redirects in [false, true] {
+        let registry = Registry::start(blob.clone(), redirects, GOOD_FOR, GOOD_FOR);
+        let digest = sha256(registry.manifest.as_bytes());
+        let address = RegistryAddress::parse(&format!("oci+http://{}/a/b@{digest}", registry.host));
+        let address = address.expect("an address");
+        let client = || HttpClient::new(Timeouts::default()).expect("a client");
+        let repository = Repository::new(address.clone(), client(), Logins::default());
+        let manifest = repository.manifest().expect("a manifest");
+        let mut bytes = Vec::new();
+        let opening = repository.opening(&manifest, 1000).expect("brought");
+        opening.write_to(&mut bytes).expect("written");
+        assert!(Opening::parse(bytes[..bytes.len() - 1].to_vec().into()).is_none(), "it is cut off");
+        let (tokens, given) = (registry.token.load(SeqCst), registry.given.load(SeqCst));
+        let opening = Opening::parse(bytes.into()).expect("whole");
+        let (image, transport) = opening.of(&address, &client(), Logins::default()).expect("of this address");
+        assert_eq!(image.certain_name().as_deref(), Some("hs1-00"));
+        let options = HttpOptions { opening_bytes: 1000, ..HttpOptions::default() };
+        let store = HttpStore::open(Box::new(image), transport, options).expect("opened");
+        let mut first = vec![0; 1000];
+        store.read_at(0, &mut first).expect("read");
+        let mut index = vec![0; INDEX.1];
+        store.read_at(INDEX.0 as u64, &mut index).expect("read");
+        assert!(first == blob[..1000] && index == blob[INDEX.0..INDEX.0 + INDEX.1]);
+        assert_eq!(
+            (registry.token.load(SeqCst), registry.given.load(SeqCst)),
+            (tokens, given),
+            "{redirects}"
+        );
+        read(&store, &blob, 13_000);
+        assert!(registry.token.load(SeqCst) > tokens);
+    }
 }
 
 #[test]

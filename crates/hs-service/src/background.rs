@@ -6,7 +6,7 @@ use std::io::{BufRead, BufReader, Write};
 use std::os::fd::{AsFd, AsRawFd, BorrowedFd, FromRawFd, OwnedFd};
 use std::os::unix::process::CommandExt;
 use std::path::PathBuf;
-use std::process::{Command, Stdio};
+use std::process::{Child, Command, Stdio};
 
 use anyhow::Context;
 use serde_json::Value;
@@ -60,24 +60,50 @@ pub fn inherit(command: &mut Command, descriptors: &[BorrowedFd<'_>]) {
     }
 }
 
-/// Starts this program again in the foreground of a session of its own, and waits until it serves or has
-/// failed. Prints the object that it reports with `--json`, or its line for people.
-pub fn start(arguments: &[OsString], subcommand: &str) -> anyhow::Result<i32> {
+/// Starts this program again in the foreground of a session of its own, changed by `with`. Gives the process,
+/// and a pipe: a line comes when it serves, the end when it has failed. It ends when that pipe is closed
+/// before.
+///
+/// # Errors
+/// When it cannot be started.
+pub fn begin(
+    arguments: &[OsString],
+    subcommand: &str,
+    with: impl FnOnce(&mut Command),
+) -> anyhow::Result<(Child, File)> {
     let (ready, theirs) = rustix::pipe::pipe_with(rustix::pipe::PipeFlags::CLOEXEC).context("make a pipe")?;
     let flags = ["--foreground".to_owned(), format!("--ready-fd={}", theirs.as_raw_fd())];
     let mut command = again(arguments, subcommand, &flags)?;
     inherit(&mut command, &[theirs.as_fd()]);
     command.stdin(Stdio::null()).stdout(Stdio::null());
+    with(&mut command);
     // SAFETY: setsid is safe between fork and exec.
     unsafe {
         command.pre_exec(|| rustix::process::setsid().map(drop).map_err(Into::into));
     }
-    let mut child = command.spawn().context("start the server")?;
-    drop(theirs);
+    let child = command.spawn().context("start the server")?;
+    Ok((child, File::from(ready)))
+}
+
+/// What a process that [`begin`] has started says of itself when it serves; nothing when it has failed.
+///
+/// # Errors
+/// When the pipe cannot be read.
+pub fn report_of(ready: File) -> anyhow::Result<Option<String>> {
     let mut report = String::new();
     // Not to the end of the pipe, which other processes of the server may hold open.
-    BufReader::new(File::from(ready)).read_line(&mut report).context("wait for the server")?;
-    if report.ends_with('\n') {
+    BufReader::new(ready).read_line(&mut report).context("wait for the server")?;
+    Ok(report.ends_with('\n').then_some(report))
+}
+
+/// Starts this program again in the background, and waits until it serves or has failed. Prints the object
+/// that it reports with `--json`, or its line for people.
+///
+/// # Errors
+/// When it cannot be started, or is not understood.
+pub fn start(arguments: &[OsString], subcommand: &str) -> anyhow::Result<i32> {
+    let (mut child, ready) = begin(arguments, subcommand, |_| {})?;
+    if let Some(report) = report_of(ready)? {
         let object: Value = serde_json::from_str(&report).context("understand the server's report")?;
         match object {
             Value::Null => {}
@@ -91,6 +117,19 @@ pub fn start(arguments: &[OsString], subcommand: &str) -> anyhow::Result<i32> {
     Ok(status.code().unwrap_or(1))
 }
 
+/// A descriptor that the parent, this program too, has passed for this process alone. What this one starts
+/// does not inherit it.
+///
+/// # Errors
+/// When there is no such descriptor.
+pub fn inherited(fd: i32) -> anyhow::Result<OwnedFd> {
+    // SAFETY: the parent passed the descriptor for this alone, and it is taken once.
+    let inherited = unsafe { OwnedFd::from_raw_fd(fd) };
+    rustix::io::fcntl_setfd(&inherited, rustix::io::FdFlags::CLOEXEC)
+        .with_context(|| format!("find descriptor {fd}"))?;
+    Ok(inherited)
+}
+
 /// Who waits until a background server serves.
 pub struct Parent(File);
 
@@ -100,10 +139,7 @@ impl Parent {
     /// # Errors
     /// When there is no such descriptor.
     pub fn at(fd: i32) -> anyhow::Result<Self> {
-        // SAFETY: the parent, this program too, passed the descriptor for this alone.
-        let ready = unsafe { OwnedFd::from_raw_fd(fd) };
-        rustix::io::fcntl_setfd(&ready, rustix::io::FdFlags::CLOEXEC).context("find the parent")?;
-        Ok(Self(File::from(ready)))
+        Ok(Self(File::from(inherited(fd).context("find the parent")?)))
     }
 
     /// Becomes an error when the parent has stopped waiting.

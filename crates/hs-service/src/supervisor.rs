@@ -16,7 +16,7 @@ use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use rustix::net::{AddressFamily, RecvFlags, SocketFlags, SocketType, socketpair};
 use rustix::process::{Pid, PidfdFlags, Signal, pidfd_open, pidfd_send_signal};
 
-use crate::background::{LogFile, Parent, again, inherit};
+use crate::background::{LogFile, Parent, again, inherit, inherited};
 use crate::backoff::{Backoff, Death};
 use crate::careful;
 use crate::handover::{self, HandedOver, Message, receive, send};
@@ -50,6 +50,17 @@ pub struct Plan<'a> {
     pub reloads: bool,
     /// The socket to another process that keeps everything as well, see [`crate::keeper`].
     pub keeper_fd: Option<i32>,
+    /// A descriptor for the first server alone.
+    pub first_fd: Option<i32>,
+}
+
+impl<'a> Plan<'a> {
+    /// Of a server in the foreground that leaves nothing to take down.
+    #[must_use]
+    pub fn in_foreground(arguments: &'a [OsString], subcommand: &'a str, reloads: bool) -> Self {
+        let clear = &|| {};
+        Self { arguments, subcommand, ready_fd: None, clear, reloads, keeper_fd: None, first_fd: None }
+    }
 }
 
 /// Runs servers until one ends by itself, and gives its exit code.
@@ -63,6 +74,7 @@ pub fn supervise(plan: &Plan<'_>) -> anyhow::Result<i32> {
     let manager = if plan.ready_fd.is_none() { Manager::of_this_process() } else { Manager::none() };
     let mut supervisor = Supervisor::new(Ends::block().context("wait for signals")?, parent, manager);
     supervisor.reloads = plan.reloads;
+    supervisor.for_first = plan.first_fd.map(inherited).transpose()?;
     (supervisor.restarts, supervisor.kept, supervisor.keeper) = (keeper.restarts(), kept, keeper);
     careful::take_care();
     let ended = supervisor.run(plan);
@@ -85,6 +97,8 @@ struct Supervisor {
     kept: HandedOver,
     /// Keeps it too.
     keeper: handover::Supervisor,
+    /// What the first server alone is given.
+    for_first: Option<OwnedFd>,
     restarts: u32,
     /// Whether the next server answers what was under way with errors.
     suspects_requests: bool,
@@ -140,6 +154,7 @@ impl Supervisor {
             log_file: None,
             kept: HandedOver::default(),
             keeper: handover::Supervisor::default(),
+            for_first: None,
             restarts: 0,
             suspects_requests: false,
             told_to_end: None,
@@ -219,9 +234,11 @@ impl Supervisor {
         send(&ours, &begin, &before)?;
         let flag = format!("--supervisor-fd={}", theirs.as_raw_fd());
         let mut command = again(plan.arguments, plan.subcommand, &[flag])?;
-        inherit(&mut command, &[theirs.as_fd()]);
+        let for_first = self.for_first.take();
+        let passed: Vec<_> = [&theirs].into_iter().chain(&for_first).map(AsFd::as_fd).collect();
+        inherit(&mut command, &passed);
         let mut child = command.spawn().context("start the server")?;
-        drop(theirs);
+        drop((theirs, for_first));
         let watched = pidfd(&child).and_then(|process| self.watch(&mut child, &process, ours));
         if watched.is_err() {
             // No program would know of it any more.

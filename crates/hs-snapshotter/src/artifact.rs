@@ -10,6 +10,7 @@
 //! that is asked for must be one of these.
 
 use std::collections::{BTreeMap, HashMap};
+use std::os::fd::OwnedFd;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
@@ -22,7 +23,10 @@ use hs_remote::registry::{
     SOURCE_ANNOTATION,
 };
 use hs_start::container::{ContainerImage, converted};
+use hs_start::opening_pipe;
 use parking_lot::Mutex;
+use rustix::event::{PollFd, PollFlags, Timespec, poll};
+use rustix::pipe::{PipeFlags, pipe_with};
 use serde::Deserialize;
 
 use crate::snapshots::{Content, Labels};
@@ -40,11 +44,29 @@ const LASTS: Duration = Duration::from_secs(20);
 /// The most container's images that are remembered.
 const MOST_KNOWN: usize = 1024;
 
+/// The most bytes of a manifest that is remembered.
+const MOST_MANIFEST_BYTES: usize = 64 << 10;
+
 /// What was found for a container's image, and when.
 struct Known {
     /// `None` where it took too long.
-    found: Option<Option<Entry>>,
+    found: Option<Option<FoundImage>>,
     at: Instant,
+}
+
+/// What is mounted for a container's image.
+#[derive(Clone)]
+struct FoundImage {
+    entry: Entry,
+    /// Where it lies, and its manifest, unless that is long.
+    manifest: Option<(Arc<Repository>, Arc<[u8]>)>,
+}
+
+impl FoundImage {
+    fn new(entry: Entry, repository: Repository, manifest: &[u8]) -> Self {
+        let is_short = manifest.len() <= MOST_MANIFEST_BYTES;
+        Self { entry, manifest: is_short.then(|| (Arc::new(repository), manifest.into())) }
+    }
 }
 
 /// Finds images for layers.
@@ -111,25 +133,60 @@ impl Finder {
         matches!(address.reference(), Reference::Digest(_)).then(|| address.to_string())
     }
 
+    /// Begins to bring what opens this image, where it was found in a registry a moment ago. What is returned
+    /// is for the process that mounts it.
+    pub(crate) fn opening_of(&self, image: &str) -> Option<OwnedFd> {
+        self.manifest_of(image)?;
+        let (reader, writer) = pipe_with(PipeFlags::CLOEXEC).ok()?;
+        self.bring(image, writer);
+        Some(reader)
+    }
+
+    /// Begins to bring what opens this image. Where it was not found, or this fails, the other end of the
+    /// pipe sees that nothing comes.
+    pub(crate) fn bring(&self, image: &str, to: OwnedFd) {
+        let Some((repository, manifest)) = self.manifest_of(image) else { return };
+        let mut events = [PollFd::new(&to, PollFlags::empty())];
+        let polled = poll(&mut events, Some(&Timespec::default()));
+        if polled.is_ok() && events[0].revents().contains(PollFlags::ERR) {
+            // It is mounted already.
+            return;
+        }
+        let thread = std::thread::Builder::new().name("opening".to_owned());
+        if let Err(error) = thread.spawn(move || opening_pipe::bring(&repository, &manifest, to)) {
+            log::warn!("{image}: its server asks for all of it by itself: {error}");
+        }
+    }
+
+    /// Where this image lies, and its manifest, when it was found a moment ago.
+    fn manifest_of(&self, image: &str) -> Option<(Arc<Repository>, Arc<[u8]>)> {
+        let known = self.known.lock();
+        let fresh = known.values().filter(|known| known.at.elapsed() < LASTS);
+        let mut found = fresh.filter_map(|known| known.found.as_ref()?.as_ref());
+        found.find(|found| found.entry.artifact == image)?.manifest.clone()
+    }
+
     fn remember(
         &self,
         word: &str,
         call: &Call,
-        find: impl FnOnce(Arc<HttpClient>) -> anyhow::Result<Option<Entry>> + Send + 'static,
+        find: impl FnOnce(Arc<HttpClient>) -> anyhow::Result<Option<FoundImage>> + Send + 'static,
     ) -> anyhow::Result<Option<Entry>> {
         if let Some(known) = self.known.lock().get(word)
             && known.at.elapsed() < LASTS
         {
-            return known.found.clone().ok_or_else(|| Over::LateBefore(word.to_owned()).into());
+            let found = known.found.clone().ok_or_else(|| Over::Before(word.to_owned()))?;
+            return Ok(found.map(|found| found.entry));
         }
         let client = self.client()?;
         let (name, known) = (word.to_owned(), Arc::clone(&self.known));
         let what = format!("the registry of {}", word.split(' ').next().unwrap_or_default());
         let found = call.apart(&what, PATIENCE, move || {
             let found = find(client)?;
+            let entry = found.as_ref().map(|found| found.entry.clone());
             // Also when it has come too late for this call.
-            put(&known, name, Some(found.clone()));
-            Ok(found)
+            put(&known, name, Some(found));
+            Ok(entry)
         });
         match found {
             Ok(found) => found,
@@ -153,7 +210,7 @@ impl Finder {
     }
 }
 
-fn put(known: &Mutex<HashMap<String, Known>>, word: String, found: Option<Option<Entry>>) {
+fn put(known: &Mutex<HashMap<String, Known>>, word: String, found: Option<Option<FoundImage>>) {
     let mut known = known.lock();
     if known.len() >= MOST_KNOWN {
         known.clear();
@@ -162,7 +219,7 @@ fn put(known: &Mutex<HashMap<String, Known>>, word: String, found: Option<Option
 }
 
 /// The image that a label names, and the container's image that its manifest names.
-fn of_annotation(word: &str, client: &Arc<HttpClient>) -> anyhow::Result<Option<Entry>> {
+fn of_annotation(word: &str, client: &Arc<HttpClient>) -> anyhow::Result<Option<FoundImage>> {
     #[derive(Deserialize)]
     struct Manifest {
         #[serde(default)]
@@ -173,17 +230,25 @@ fn of_annotation(word: &str, client: &Arc<HttpClient>) -> anyhow::Result<Option<
         bail!("{word:?} in the label {CONTAINERD_ANNOTATION} has no digest: HOST/NAME@sha256:… is expected");
     }
     let logins = hs_start::remote::keyring().logins;
-    let manifest = Repository::new(address.clone(), Arc::clone(client), logins).manifest()?;
+    let repository = Repository::new(address.clone(), Arc::clone(client), logins);
+    let bytes = repository.manifest()?;
     let manifest: Manifest =
-        serde_json::from_slice(&manifest).with_context(|| format!("{address}: its manifest"))?;
-    of_annotations(&address, &manifest.annotations).map(Some)
+        serde_json::from_slice(&bytes).with_context(|| format!("{address}: its manifest"))?;
+    let entry = of_annotations(&address, &manifest.annotations)?;
+    Ok(Some(FoundImage::new(entry, repository, &bytes)))
 }
 
 /// The image that refers to a container's image.
-fn of_container(reference: &str, digest: &str, client: Arc<HttpClient>) -> anyhow::Result<Option<Entry>> {
+fn of_container(
+    reference: &str,
+    digest: &str,
+    client: Arc<HttpClient>,
+) -> anyhow::Result<Option<FoundImage>> {
     let address = address_of(repository_of(reference))?.at(digest)?;
-    let Some(converted) = converted(&address, client)? else { return Ok(None) };
-    of_annotations(&converted.address, &converted.manifest.annotations).map(Some)
+    let repository = Repository::new(address.clone(), client, hs_start::remote::keyring().logins);
+    let Some((converted, bytes)) = converted(&address, &repository)? else { return Ok(None) };
+    let entry = of_annotations(&converted.address, &converted.manifest.annotations)?;
+    Ok(Some(FoundImage::new(entry, repository, &bytes)))
 }
 
 /// What is mounted for the container's image that the image at `address` was made of, as its manifest says.

@@ -1,7 +1,9 @@
 //! One lazily mounted image: `headstart mount` with its supervisor, and the keeper of both.
 
 use std::ffi::OsString;
+use std::os::fd::{AsRawFd, OwnedFd};
 use std::path::PathBuf;
+use std::process::Child;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
@@ -11,7 +13,7 @@ use hs_service::backoff::{Backoff, Death};
 use hs_service::keeper::{Keeper, Offer};
 use hs_service::notify::Manager;
 
-use crate::program;
+use crate::program::{self, Given};
 use crate::waiting::Call;
 
 /// How long a supervisor that goes on for another may take until it serves.
@@ -33,16 +35,17 @@ pub(crate) struct MountedImage {
 }
 
 impl MountedImage {
-    /// Mounts it.
+    /// Mounts it; `opening` is the end of a pipe that brings what opens it.
     pub(crate) fn start(
         &self,
         manager: &Arc<Manager>,
+        opening: Option<OwnedFd>,
         call: &Call,
         patience: Duration,
-    ) -> anyhow::Result<Keeper> {
+    ) -> anyhow::Result<(Keeper, Child)> {
         let (keeper, offer) = Keeper::new(&self.key, Arc::clone(manager))?;
-        match self.run(&offer, call, patience) {
-            Ok(()) => Ok(keeper),
+        match self.run(&offer, opening, call, patience) {
+            Ok(supervisor) => Ok((keeper, supervisor)),
             Err(error) => {
                 keeper.end();
                 Err(error)
@@ -50,14 +53,22 @@ impl MountedImage {
         }
     }
 
-    fn run(&self, offer: &Offer, call: &Call, patience: Duration) -> anyhow::Result<()> {
+    fn run(
+        &self,
+        offer: &Offer,
+        opening: Option<OwnedFd>,
+        call: &Call,
+        patience: Duration,
+    ) -> anyhow::Result<Child> {
         let mut arguments: Vec<OsString> =
             ["mount", "--quiet", "--trusted", "--clear-dead"].map(Into::into).into();
         arguments.push(offer.flag().into());
+        let flag = |end: &OwnedFd| OsString::from(format!("--opening-fd={}", end.as_raw_fd()));
+        arguments.extend(opening.as_ref().map(flag));
         arguments.extend(self.flags.iter().cloned());
         let (tree, disk) = (self.tree.clone(), self.disk.clone());
         arguments.extend(["--fs".into(), tree.into(), "--".into(), (&self.image).into(), disk.into()]);
-        program::run(&arguments, Some(offer), call, patience)
+        program::mount(&arguments, Given { offer, opening }, call, patience)
             .with_context(|| format!("{} was not mounted", self.image))
     }
 
@@ -67,13 +78,15 @@ impl MountedImage {
     }
 
     /// Keeps what the supervisor keeps, until the image is unmounted. Where supervisor and server have died
-    /// together, others go on: what reads from the image waits meanwhile.
-    pub(crate) fn keep(&self, mut keeper: Keeper) {
+    /// together, others go on: what reads from the image waits meanwhile. `supervisor` is there when this
+    /// process has started it.
+    pub(crate) fn keep(&self, mut keeper: Keeper, mut supervisor: Option<Child>) {
         let mut backoff = Backoff::default();
         let mut began = Instant::now();
         let connection = self.connection();
         loop {
             keeper.hear_all();
+            supervisor.take().into_iter().for_each(program::reap);
             // The image may have been unmounted and mounted again: that mount has a keeper of its own.
             if connection.is_none() || self.connection() != connection {
                 return keeper.end();
@@ -82,16 +95,19 @@ impl MountedImage {
             let death = Death { served: true, lived: began.elapsed(), was_killed: true };
             std::thread::sleep(backoff.died(death));
             began = Instant::now();
-            let next =
-                keeper.offer_again().and_then(|offer| self.run(&offer, &Call::default(), NEXT_PATIENCE));
-            if let Err(error) = next {
-                log::error!("{}: what reads from it gets errors now: {error:#}", self.image);
-                // Only now the kernel knows that nothing answers.
-                keeper.end();
-                if let Err(error) = clear_dead(&self.disk, Some(&self.tree)) {
-                    log::error!("{error}");
+            let offered = keeper.offer_again();
+            let next = offered.and_then(|offer| self.run(&offer, None, &Call::default(), NEXT_PATIENCE));
+            match next {
+                Ok(next) => supervisor = Some(next),
+                Err(error) => {
+                    log::error!("{}: what reads from it gets errors now: {error:#}", self.image);
+                    // Only now the kernel knows that nothing answers.
+                    keeper.end();
+                    if let Err(error) = clear_dead(&self.disk, Some(&self.tree)) {
+                        log::error!("{error}");
+                    }
+                    return;
                 }
-                return;
             }
         }
     }

@@ -4,7 +4,9 @@ use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::ffi::OsString;
 use std::fs;
 use std::io::ErrorKind;
+use std::os::fd::OwnedFd;
 use std::path::{Path, PathBuf};
+use std::process::Child;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
@@ -24,7 +26,7 @@ use crate::waiting::{Call, Over};
 
 /// How long a mount may take. A container whose image is late starts from its layers, or not at all.
 const PATIENCE: Duration = Duration::from_secs(15);
-/// How long an image that was late is not asked for again: the pull of all layers.
+/// How long an image that was late, or failed, is not asked for again: the pull of all layers.
 const LATE_FOR: Duration = Duration::from_secs(20);
 /// How long a mount that a snapshotter before this one had begun may take.
 const OTHERS_PATIENCE: Duration = Duration::from_secs(20);
@@ -47,7 +49,7 @@ pub(crate) struct Mounts {
     locks: Mutex<HashMap<String, Arc<Mutex<()>>>>,
     /// The images that have a keeper, by their keys, and the end of a keeper.
     kept: Arc<(Mutex<BTreeSet<String>>, Condvar)>,
-    /// Images that were late.
+    /// Images that were late, or failed while containerd pulled.
     late: Mutex<HashMap<String, Instant>>,
 }
 
@@ -61,7 +63,7 @@ impl Mounts {
     pub(crate) fn go_on(&self, mut keepers: BTreeMap<String, Keeper>, images: &[String]) {
         for image in images {
             if let Some(keeper) = keepers.remove(&Self::key(image)) {
-                self.keep(self.mounted_image(image), keeper);
+                self.keep(self.mounted_image(image), keeper, None);
             }
         }
         keepers.into_values().for_each(Keeper::end);
@@ -96,11 +98,13 @@ impl Mounts {
     }
 
     /// Mounts an image where it is not mounted. The caller holds its lock, until a snapshot uses the image.
+    /// `opening` is asked for a pipe that brings what opens it.
     pub(crate) fn mount(
         &self,
         image: &str,
         _lock: &MutexGuard<'_, ()>,
         call: &Call,
+        opening: impl FnOnce() -> Option<OwnedFd>,
     ) -> anyhow::Result<PathBuf> {
         let mounted = self.mounted_image(image);
         let MountedImage { key, disk, tree, .. } = &mounted;
@@ -109,15 +113,15 @@ impl Mounts {
         }
         self.late.lock().retain(|_, since| since.elapsed() < LATE_FOR);
         if self.late.lock().contains_key(image) {
-            bail!(Over::LateBefore(image.to_owned()));
+            bail!(Over::Before(image.to_owned()));
         }
         let began = Instant::now();
         clear_dead(disk, Some(tree)).with_context(|| format!("clear {}", disk.display()))?;
         for folder in [disk, tree] {
             fs::create_dir_all(folder).with_context(|| format!("make {}", folder.display()))?;
         }
-        match mounted.start(&self.manager, call, PATIENCE) {
-            Ok(keeper) => self.keep(mounted.clone(), keeper),
+        match mounted.start(&self.manager, opening(), call, PATIENCE) {
+            Ok((keeper, supervisor)) => self.keep(mounted.clone(), keeper, Some(supervisor)),
             Err(error) => {
                 if matches!(error.downcast_ref(), Some(Over::Late { .. })) {
                     self.late.lock().insert(image.to_owned(), Instant::now());
@@ -133,12 +137,19 @@ impl Mounts {
         Ok(tree.clone())
     }
 
-    fn keep(&self, mounted: MountedImage, keeper: Keeper) {
+    /// An image could not be mounted for a layer: the other layers of the pull need not try.
+    pub(crate) fn note_failure(&self, image: &str, error: &anyhow::Error) {
+        if !matches!(error.downcast_ref(), Some(Over::Cancelled | Over::Before(_))) {
+            self.late.lock().insert(image.to_owned(), Instant::now());
+        }
+    }
+
+    fn keep(&self, mounted: MountedImage, keeper: Keeper, supervisor: Option<Child>) {
         let (key, kept) = (mounted.key.clone(), Arc::clone(&self.kept));
         kept.0.lock().insert(key.clone());
         let thread = std::thread::Builder::new().name("keeper".to_owned());
         let started = thread.spawn(move || {
-            mounted.keep(keeper);
+            mounted.keep(keeper, supervisor);
             kept.0.lock().remove(&mounted.key);
             kept.1.notify_all();
         });
@@ -227,8 +238,7 @@ impl Mounts {
 pub(crate) fn build(container: &str, layers: usize, path: &Path, call: &Call) -> anyhow::Result<()> {
     let mut arguments: Vec<OsString> = ["build", "--quiet", "--codec", "zstd:1", "-o"].map(Into::into).into();
     arguments.extend([path.into(), format!("--layers={layers}").into(), "--".into(), container.into()]);
-    program::run(&arguments, None, call, BUILD_PATIENCE)
-        .with_context(|| format!("{layers} layers of {container}"))
+    program::run(&arguments, call, BUILD_PATIENCE).with_context(|| format!("{layers} layers of {container}"))
 }
 
 /// Whether a mounted disk has no server any more.

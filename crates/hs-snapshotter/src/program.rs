@@ -3,12 +3,13 @@
 use std::ffi::OsString;
 use std::fs::File;
 use std::io::{Read, Seek};
-use std::os::fd::AsFd;
+use std::os::fd::{AsFd, OwnedFd};
 use std::os::unix::process::CommandExt;
-use std::process::{Command, Stdio};
+use std::process::{Child, Command, Stdio};
 use std::time::Duration;
 
-use anyhow::{Context, bail};
+use anyhow::Context;
+use hs_service::background::{self, inherit};
 use hs_service::keeper::Offer;
 use hs_service::own_arguments;
 use rustix::fs::{MemfdFlags, memfd_create};
@@ -19,21 +20,67 @@ use crate::waiting::Call;
 /// The most bytes of what a program says of its failure.
 const MOST_SAID_BYTES: u64 = 16 << 10;
 
-/// Runs a command of this program to its end. It is killed when it is too late.
-pub(crate) fn run(
+/// Descriptors that a mount is given.
+pub(crate) struct Given<'a> {
+    /// The keeper's.
+    pub(crate) offer: &'a Offer,
+    /// The pipe with what opens the image.
+    pub(crate) opening: Option<OwnedFd>,
+}
+
+/// Starts `headstart mount` in the background, and waits until it serves; gives its supervisor. When it is
+/// too late it ends by itself.
+pub(crate) fn mount(
     arguments: &[OsString],
-    offer: Option<&Offer>,
+    given: Given<'_>,
     call: &Call,
     patience: Duration,
-) -> anyhow::Result<()> {
+) -> anyhow::Result<Child> {
+    let said = File::from(memfd_create("headstart-said", MemfdFlags::CLOEXEC)?);
+    let stderr = said.try_clone()?;
+    let (mut child, ready) = background::begin(arguments, "mount", |command| {
+        given.offer.go_with(command);
+        if let Some(opening) = &given.opening {
+            inherit(command, &[opening.as_fd()]);
+        }
+        command.stderr(stderr);
+    })?;
+    // Only where no process has this end any more, the writer learns that nothing is read.
+    drop(given);
+    if let Err(over) = call.wait("`headstart mount`", ready.as_fd(), patience) {
+        drop(ready);
+        reap(child);
+        return Err(over.into());
+    }
+    if background::report_of(ready)?.is_some() {
+        return Ok(child);
+    }
+    child.wait().context("wait for `headstart mount`")?;
+    Err(failure(said)?)
+}
+
+/// Waits for the end of a process on a thread of its own: it may have something to take down before.
+pub(crate) fn reap(mut child: Child) {
+    let reaping = std::thread::Builder::new().name("reap".to_owned()).spawn(move || child.wait());
+    if let Err(error) = reaping {
+        log::debug!("a process stays a zombie: {error}");
+    }
+}
+
+/// What a program has said of its failure.
+fn failure(mut said: File) -> anyhow::Result<anyhow::Error> {
+    let mut text = Vec::new();
+    said.rewind().and_then(|()| said.take(MOST_SAID_BYTES).read_to_end(&mut text).map(drop))?;
+    let text = String::from_utf8_lossy(&text);
+    Ok(anyhow::anyhow!("{}", text.trim().trim_start_matches("headstart: ").replace('\n', "; ")))
+}
+
+/// Runs a command of this program to its end. It is killed when it is too late.
+pub(crate) fn run(arguments: &[OsString], call: &Call, patience: Duration) -> anyhow::Result<()> {
     let name = arguments.first().map(|word| word.to_string_lossy().into_owned()).unwrap_or_default();
     let mut command = Command::new("/proc/self/exe");
     own_arguments::give(command.arg0("headstart"), arguments).context("hand the arguments over")?;
-    if let Some(offer) = offer {
-        offer.go_with(&mut command);
-    }
-    // No pipe: a server that stays may have it for longer than this waits.
-    let mut said = File::from(memfd_create("headstart-said", MemfdFlags::CLOEXEC)?);
+    let said = File::from(memfd_create("headstart-said", MemfdFlags::CLOEXEC)?);
     command.stdin(Stdio::null()).stdout(Stdio::null()).stderr(said.try_clone()?);
     let mut child = command.spawn().with_context(|| format!("start `headstart {name}`"))?;
     let ended = pidfd_open(Pid::from_child(&child), PidfdFlags::empty());
@@ -47,10 +94,7 @@ pub(crate) fn run(
     let status = child.wait().with_context(|| format!("wait for `headstart {name}`"))?;
     waited?;
     if !status.success() {
-        let mut text = Vec::new();
-        said.rewind().and_then(|()| said.take(MOST_SAID_BYTES).read_to_end(&mut text).map(drop))?;
-        let text = String::from_utf8_lossy(&text);
-        bail!("{}", text.trim().trim_start_matches("headstart: ").replace('\n', "; "));
+        return Err(failure(said)?);
     }
     Ok(())
 }

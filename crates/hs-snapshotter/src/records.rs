@@ -3,6 +3,7 @@
 //! ```text
 //! FOLDER/lock               locked while a snapshotter uses the folder
 //!        snapshots.json     all snapshots
+//!        reserve            room for the next removal, should the disk be full
 //!        images.json        which image has which layers: the table
 //!        snapshots/ID/fs    files of a snapshot, and work for overlayfs
 //!        images/KEY/disk    where an image is mounted: its disk, and its tree
@@ -16,7 +17,7 @@ use std::os::unix::fs::DirBuilderExt;
 use std::path::{Path, PathBuf};
 
 use anyhow::{Context, bail};
-use rustix::fs::{FlockOperation, flock};
+use rustix::fs::{FallocateFlags, FlockOperation, fallocate, flock};
 use serde::de::DeserializeOwned;
 use serde::{Deserialize, Serialize};
 
@@ -24,6 +25,8 @@ use crate::snapshots::Snapshots;
 
 /// The version of the files in the folder.
 const VERSION: u32 = 1;
+/// Room that is kept for writing the snapshots, at least.
+const RESERVE_BYTES: u64 = 64 << 10;
 /// The most bytes of one of these files.
 const MOST_BYTES: u64 = 256 << 20;
 
@@ -61,7 +64,9 @@ impl Folder {
         make(&path.join("snapshots"))?;
         make(&path.join("images"))?;
         make(&path.join("built"))?;
-        Ok(Self { path, _lock: lock })
+        let folder = Self { path, _lock: lock };
+        folder.make_reserve();
+        Ok(folder)
     }
 
     pub(crate) fn path(&self) -> &Path {
@@ -103,6 +108,35 @@ impl Folder {
     /// Writes them: after a crash the file has either these or those before.
     pub(crate) fn store(&self, snapshots: &Snapshots) -> anyhow::Result<()> {
         write(&self.file(), snapshots)
+    }
+
+    /// Writes them when some were removed, on a full disk too: their files go only afterwards.
+    pub(crate) fn store_removal(&self, snapshots: &Snapshots) -> anyhow::Result<()> {
+        let Err(error) = self.store(snapshots) else { return Ok(()) };
+        log::debug!("{error:#}; the reserve is used");
+        if let Err(missing) = fs::remove_file(self.reserve()) {
+            log::debug!("there is no reserve: {missing}");
+        }
+        self.store(snapshots)
+    }
+
+    /// Takes room for the next removal, where there is any.
+    pub(crate) fn make_reserve(&self) {
+        let length = |path: &Path| fs::metadata(path).map_or(0, |found| found.len());
+        let (path, bytes) = (self.reserve(), RESERVE_BYTES.max(2 * length(&self.file())));
+        if length(&path) >= bytes {
+            return;
+        }
+        let file = File::options().create(true).truncate(false).write(true).open(&path);
+        let made = file.and_then(|file| Ok(fallocate(&file, FallocateFlags::empty(), 0, bytes)?));
+        if let Err(error) = made {
+            log::debug!("{}: no room is kept: {error}", path.display());
+            let _ = fs::remove_file(&path);
+        }
+    }
+
+    fn reserve(&self) -> PathBuf {
+        self.path.join("reserve")
     }
 
     fn file(&self) -> PathBuf {

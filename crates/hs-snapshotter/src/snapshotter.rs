@@ -11,6 +11,7 @@ use anyhow::{Context, bail};
 use hs_service::keeper::Keeper;
 use hs_service::notify::Manager;
 use parking_lot::Mutex;
+use rustix::pipe::{PipeFlags, pipe_with};
 
 use crate::artifact::Finder;
 use crate::filter::Filter;
@@ -109,7 +110,7 @@ impl Snapshotter {
         let lock = image.as_deref().map(|image| self.mounts.lock_of(&Mounts::key(image)));
         let held = lock.as_ref().map(|lock| lock.lock());
         if let (Some(image), Some(held)) = (&image, &held) {
-            self.mounts.mount(image, held, call).map_err(CallError::Unavailable)?;
+            self.mounts.mount(image, held, call, || None).map_err(CallError::Unavailable)?;
         }
         let mut snapshots = self.snapshots.lock();
         let mut changed = snapshots.clone();
@@ -157,7 +158,7 @@ impl Snapshotter {
             Err(error) => match error.downcast_ref() {
                 Some(Over::Cancelled) => Err(CallError::Unavailable(error)),
                 // It was said of the layer before.
-                Some(Over::LateBefore(_)) => Ok(()),
+                Some(Over::Before(_)) => Ok(()),
                 _ => {
                     log::warn!("layer {reference} is unpacked as any other: {error:#}");
                     Ok(())
@@ -166,8 +167,8 @@ impl Snapshotter {
         }
     }
 
-    /// What the layer becomes. An image that a label names is mounted meanwhile: its registry is asked for
-    /// both at once.
+    /// What the layer becomes. An image that a label names is mounted meanwhile: while the processes for it
+    /// start, its registry is asked whose it is and for what opens it.
     fn content_of(
         self: &Arc<Self>,
         labels: &Labels,
@@ -177,18 +178,24 @@ impl Snapshotter {
         let find = || self.finder.content_of(labels, reference, call);
         let Some(image) = self.finder.named(labels) else { return find() };
         let (part, held) = call.part()?;
+        let (reader, writer) = pipe_with(PipeFlags::CLOEXEC).context("make a pipe")?;
         let key = Mounts::key(&image);
         let lock = self.mounts.lock_of(&key);
         std::thread::scope(|scope| {
-            let mounting = scope.spawn(|| self.mounts.mount(&image, &lock.lock(), &part));
+            let mounting = scope.spawn(|| self.mounts.mount(&image, &lock.lock(), &part, || Some(reader)));
             let found = find();
             let is_it = matches!(&found, Ok(Some(content)) if content.image() == Some(image.as_str()));
-            if !is_it {
-                drop(held);
+            if is_it {
+                self.finder.bring(&image, writer);
+            } else {
+                drop((held, writer));
             }
             let mounted = mounting.join().unwrap_or_else(|_| Err(anyhow::anyhow!("a mount has failed")));
             match mounted {
-                Err(error) if is_it => return Err(error),
+                Err(error) if is_it => {
+                    self.mounts.note_failure(&image, &error);
+                    return Err(error);
+                }
                 Ok(_) if !is_it => self.unmount_unused(&key),
                 _ => {}
             }
@@ -214,7 +221,7 @@ impl Snapshotter {
         }
         log::info!("{layers} layers of {container} are built, since another image has them too");
         let completed = mounts::build(&container, layers, &path, call)
-            .and_then(|()| self.mounts.mount(&image, &held, call).map(drop))
+            .and_then(|()| self.mounts.mount(&image, &held, call, || None).map(drop))
             .map_err(|error| CallError::Unavailable(error.context(format!("build the layers of {name}"))))
             .and_then(|()| self.change(|snapshots| snapshots.complete(&name, &image)));
         drop(held);
@@ -234,7 +241,10 @@ impl Snapshotter {
         let lock = self.mounts.lock_of(&Mounts::key(&image));
         let held = lock.lock();
         // Already for the lowest layer: where the image cannot be had, all layers are unpacked.
-        let adopted = self.mounts.mount(&image, &held, call).and_then(|_| {
+        let opening = || self.finder.opening_of(&image);
+        let mounted = self.mounts.mount(&image, &held, call, opening);
+        let mounted = mounted.inspect_err(|error| self.mounts.note_failure(&image, error));
+        let adopted = mounted.and_then(|_| {
             self.change(|snapshots| {
                 // Another call may have been faster.
                 if snapshots.of_layers(reference, parent).is_none() {
@@ -258,7 +268,7 @@ impl Snapshotter {
         for lower in &stack.lower {
             if let Lower::Tree(image) = lower {
                 let lock = self.mounts.lock_of(&Mounts::key(image));
-                self.mounts.mount(image, &lock.lock(), call).map_err(CallError::Unavailable)?;
+                self.mounts.mount(image, &lock.lock(), call, || None).map_err(CallError::Unavailable)?;
             }
         }
         let layer = Layer::at(self.folder.snapshot(stack.id));
@@ -290,13 +300,14 @@ impl Snapshotter {
     /// # Errors
     /// When there is none, or it is a parent.
     pub fn remove(self: &Arc<Self>, key: &str) -> Result<(), CallError> {
-        let removed = self.change(|snapshots| snapshots.remove(key))?;
+        let removed = self.change_by(|snapshots| snapshots.remove(key), Folder::store_removal)?;
         // The snapshot is gone; what stays behind is removed by the next Cleanup.
         if removed.content == Content::Files
             && let Err(error) = remove(&self.folder.snapshot(removed.id))
         {
             log::warn!("{error:#}");
         }
+        self.folder.make_reserve();
         if let Some(image) = removed.content.image() {
             self.unmount_unused(&Mounts::key(image));
         }
@@ -418,11 +429,20 @@ impl Snapshotter {
 
     /// Changes the snapshots in the file, then in memory; neither where one fails.
     fn change<T>(&self, change: impl FnOnce(&mut Snapshots) -> Result<T, Refusal>) -> Result<T, CallError> {
+        self.change_by(change, Folder::store)
+    }
+
+    /// The same, written in this way.
+    fn change_by<T>(
+        &self,
+        change: impl FnOnce(&mut Snapshots) -> Result<T, Refusal>,
+        store: impl FnOnce(&Folder, &Snapshots) -> anyhow::Result<()>,
+    ) -> Result<T, CallError> {
         let mut snapshots = self.snapshots.lock();
         let mut changed = snapshots.clone();
         let result = change(&mut changed)?;
         if changed != *snapshots {
-            self.folder.store(&changed)?;
+            store(&self.folder, &changed)?;
             *snapshots = changed;
         }
         Ok(result)

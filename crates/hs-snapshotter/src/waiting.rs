@@ -20,9 +20,9 @@ pub(crate) enum Over {
         /// How long.
         patience: Duration,
     },
-    /// It took too long a moment ago, and was not asked again.
-    #[error("{0} was too late a moment ago")]
-    LateBefore(String),
+    /// It took too long or failed a moment ago, and was not asked again.
+    #[error("{0} was too late a moment ago, or has failed")]
+    Before(String),
     /// Nothing waits for the answer any more.
     #[error("the call was cancelled")]
     Cancelled,

@@ -114,7 +114,7 @@ fn read(place: &ImagePlace, name: &str, remote: &RemoteOptions) -> anyhow::Resul
         ImagePlace::Remote(address) => {
             let options = HttpOptions {
                 opening_bytes: MOST_BYTES,
-                opening: remote.opening(),
+                opening: remote.opening_patience(),
                 ..HttpOptions::default()
             };
             let client = HttpClient::new(Timeouts::default())?;

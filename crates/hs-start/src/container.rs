@@ -71,7 +71,7 @@ impl ContainerImage {
     /// When the registry refuses, or its list is none.
     pub fn converted(&self) -> Result<Option<Converted>, HttpError> {
         let (subject, chain_id) = (&self.image.digest, self.image.chain_id());
-        let Some(manifest) = self.blobs.repository.converted(subject, chain_id.as_deref())? else {
+        let Some((manifest, _)) = self.blobs.repository.converted(subject, chain_id.as_deref())? else {
             return Ok(None);
         };
         Converted::of(&self.address, manifest)
@@ -104,14 +104,18 @@ impl ContainerImage {
 }
 
 /// The last one of the images that were made of the container's image with the manifest that `address` names
-/// by its digest, see [`ContainerImage::converted`]. The container's image itself is not asked for.
+/// by its digest, see [`ContainerImage::converted`], and the bytes of its manifest. The container's image
+/// itself is not asked for. `repository` is that of the address.
 ///
 /// # Errors
 /// When the address has no digest, the registry refuses, or its list is none.
-pub fn converted(address: &RegistryAddress, client: Arc<HttpClient>) -> anyhow::Result<Option<Converted>> {
-    let repository = Repository::new(address.clone(), client, remote::keyring().logins);
-    let manifest = repository.converted(&address.reference().to_string(), None)?;
-    Ok(manifest.map(|manifest| Converted::of(address, manifest)).transpose()?.flatten())
+pub fn converted(
+    address: &RegistryAddress,
+    repository: &Repository,
+) -> anyhow::Result<Option<(Converted, Vec<u8>)>> {
+    let found = repository.converted(&address.reference().to_string(), None)?;
+    let Some((manifest, bytes)) = found else { return Ok(None) };
+    Ok(Converted::of(address, manifest)?.map(|converted| (converted, bytes)))
 }
 
 /// An image of headstart's that was made of a container's image.

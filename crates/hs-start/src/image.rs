@@ -12,6 +12,7 @@ use hs_service::careful::resolve;
 use hs_trust::date::Date;
 
 use crate::location::{ImageLocation, ImagePlace};
+use crate::opening_pipe::OpeningPipe;
 
 /// An image.
 #[derive(Clone, Debug)]
@@ -41,6 +42,8 @@ pub struct RemoteOptions {
     pub read_timeout: Duration,
     /// Whether an address must prove which image it is of.
     pub refuses_unnamed: bool,
+    /// Where another process writes what opens the image.
+    pub opening: Option<OpeningPipe>,
 }
 
 /// How long a read of an image from elsewhere may wait when nothing is said: long enough for a small server's
@@ -56,6 +59,7 @@ impl Default for RemoteOptions {
             min_date: None,
             channel_state: None,
             refuses_unnamed: false,
+            opening: None,
             open_timeout: None,
             read_timeout: USUAL_READ_TIMEOUT,
         }
@@ -64,7 +68,7 @@ impl Default for RemoteOptions {
 
 impl RemoteOptions {
     /// How often the first request for something at an address is made again.
-    pub(crate) fn opening(&self) -> Patience {
+    pub(crate) fn opening_patience(&self) -> Patience {
         self.open_timeout.map_or_else(Patience::for_opening, Patience::within)
     }
 }
@@ -97,7 +101,7 @@ impl ImageSource {
 
     /// What lies there, fetched in the same way.
     pub(crate) fn elsewhere(&self, image: ImageLocation) -> Self {
-        Self { image, remote: RemoteOptions { base: None, ..self.remote.clone() } }
+        Self { image, remote: RemoteOptions { base: None, opening: None, ..self.remote.clone() } }
     }
 
     /// The same image with the disk of `base` as its base.

@@ -36,6 +36,7 @@ pub mod location;
 pub mod medium;
 pub mod on_medium;
 pub mod open;
+pub mod opening_pipe;
 pub mod own_command;
 pub mod pack;
 pub mod pinned;

@@ -8,13 +8,17 @@ use anyhow::{Context, bail};
 use hs_format::limits::{PACK_HEADER_BYTES, SUPERBLOCK_BYTES};
 use hs_format::{FileKind, PackHeader, Superblock, Unverified};
 use hs_image::{ImageDigest, OpenOptions};
-use hs_remote::http::{HttpClient, HttpOptions, HttpStore, Measure, Offline, Patience, Timeouts, Version};
+use hs_remote::http::{
+    HttpClient, HttpError, HttpOptions, HttpStore, Locate, Measure, Offline, Patience, Timeouts, Transport,
+    Version,
+};
 use hs_remote::{Address, Keyring};
 use hs_store::{Count, DiskCache, RetryCounters, Store};
 use serde::{Deserialize, Serialize};
 
 use crate::image::ImageSource;
 use crate::on_medium::OnMedium;
+use crate::opening_pipe::OpeningPipe;
 use hs_output::own_folders::OwnFolders;
 
 /// The default size of the cache: the working sets of a few systems.
@@ -173,7 +177,7 @@ const START_BYTES: usize = PACK_HEADER_BYTES + SUPERBLOCK_BYTES;
 
 impl Purpose {
     /// Bytes of the first request: the first of a prefetch, or the superblock and tables of the usual size.
-    const fn opening_bytes(self) -> u64 {
+    pub(crate) const fn opening_bytes(self) -> u64 {
         match self {
             Self::Serve => 1 << 20,
             Self::Look | Self::Disk { .. } => 64 << 10,
@@ -206,14 +210,15 @@ pub fn open(image: &ImageSource, address: &Address, purpose: Purpose) -> anyhow:
     let timeout = image.remote.read_timeout;
     let options = HttpOptions {
         opening_bytes: purpose.opening_bytes(),
-        opening: image.remote.opening(),
+        opening: image.remote.opening_patience(),
         patience: Patience::within(timeout),
         remembered: remembered.as_ref().map(Remembered::version),
         measure: Some(Measure { bytes: SUPERBLOCK_BYTES, length: image_bytes }),
         ..HttpOptions::default()
     };
     let client = HttpClient::new(Timeouts::within(timeout))?;
-    let store = HttpStore::open(address.locate(&client, &keyring())?, client, options)?;
+    let (locate, transport) = reached(address, &client, image.remote.opening.as_ref())?;
+    let store = HttpStore::open(locate, transport, options)?;
     let start = store.peek(START_BYTES);
     // What the address proves is as good as a name in it.
     let wanted = wanted.or_else(|| store.certain_name()?.parse().ok());
@@ -251,6 +256,28 @@ pub fn open(image: &ImageSource, address: &Address, purpose: Purpose) -> anyhow:
         store: Arc::new(store),
     };
     Ok(Opened { on_medium, version, start })
+}
+
+/// What finds the file, and what makes the requests for it.
+type Reached = (Box<dyn Locate>, Arc<dyn Transport>);
+
+/// How the file at an address is read, with what another process has brought of it.
+fn reached(
+    address: &Address,
+    client: &Arc<HttpClient>,
+    opening: Option<&OpeningPipe>,
+) -> Result<Reached, HttpError> {
+    if let (Address::Registry(address), Some(opening)) = (address, opening.and_then(OpeningPipe::take)) {
+        match opening.of(address, client, keyring().logins) {
+            Ok((image, transport)) => {
+                let locate: Box<dyn Locate> = Box::new(image);
+                return Ok((locate, transport));
+            }
+            Err(error) => log::warn!("{address}: what was brought of it is of no use: {error}"),
+        }
+    }
+    let transport: Arc<dyn Transport> = Arc::<HttpClient>::clone(client);
+    Ok((address.locate(client, &keyring())?, transport))
 }
 
 fn is_pack(start: &[u8]) -> bool {

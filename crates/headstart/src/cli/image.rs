@@ -83,6 +83,7 @@ impl From<RemoteValues> for RemoteOptions {
             open_timeout: None,
             read_timeout,
             refuses_unnamed: false,
+            opening: None,
         }
     }
 }

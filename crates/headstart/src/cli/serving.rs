@@ -24,6 +24,9 @@ pub(crate) struct ServingFlags {
     /// The socket to a process that keeps what the supervisor keeps, for that one: a snapshotter's.
     #[arg(long, hide = true, help_heading = "Supervision")]
     pub keeper_fd: Option<i32>,
+    /// The pipe with what opens the image, for the first server: a snapshotter's.
+    #[arg(long, hide = true, help_heading = "Supervision")]
+    pub opening_fd: Option<i32>,
 }
 
-same_names!(ServingFlags => ServerOptions { unsupervised, metrics, supervisor_fd, keeper_fd });
+same_names!(ServingFlags => ServerOptions { unsupervised, metrics, supervisor_fd, keeper_fd, opening_fd });

@@ -268,7 +268,14 @@ impl<'a> Containers<'a> {
     }
 
     /// Ends everything: images are removed, containerd and the snapshotter end, and nothing is left.
-    pub(crate) fn end(mut self, images: &[&str]) {
+    pub(crate) fn end(self, images: &[&str]) {
+        let scene = self.scene;
+        self.stop(images);
+        scene.wait_until_clean();
+    }
+
+    /// The same; what the test itself has mounted is still there.
+    pub(crate) fn stop(mut self, images: &[&str]) {
         for image in images {
             assert_eq!(self.remove(image).code, OK);
         }
@@ -280,7 +287,6 @@ impl<'a> Containers<'a> {
         let pid = Pid::from_child(&self.snapshotter.0);
         kill_process(pid, Signal::TERM).expect("signalled");
         assert!(self.snapshotter.0.wait().expect("ended").success(), "{}", self.log());
-        self.scene.wait_until_clean();
     }
 }
 

@@ -18,6 +18,7 @@ mod commits;
 mod confined;
 mod contained;
 mod containerd;
+mod containerd_bad_input;
 mod containerd_deaths;
 mod containerd_many;
 mod containerd_registry;

@@ -10,11 +10,12 @@
 //! HTTP/1.1 only: demand has to overtake the prefetch, and does so on a connection of its own. (With HTTP/2
 //! all requests of a host share one connection, its window, and every lost packet.)
 
+use std::collections::HashMap;
 use std::future::poll_fn;
 use std::pin::{Pin, pin};
 use std::sync::Arc;
 use std::task::{Context, Poll};
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use hs_store::Clock;
 use hs_units::Nanos;
@@ -37,6 +38,8 @@ const KEPT_CONNECTIONS: usize = 10;
 /// The largest answer that is accepted: a manifest may have this much (distribution specification 1.1,
 /// "Pushing Manifests"), and nothing else has more.
 const MOST_ANSWER_BYTES: usize = 4 << 20;
+/// How long a registry without lists of referrers is not asked for one: it may be upgraded.
+const LACKS_LISTS_FOR: Duration = Duration::from_secs(600);
 /// How long a thread that looked up a name or a login is kept.
 const KEPT_LOOKUP: Duration = Duration::from_secs(1);
 /// How long a small answer may take, however slowly its bytes come.
@@ -49,6 +52,8 @@ pub struct HttpClient {
     /// For requests with a secret in their body or address, which a redirect would pass on.
     unredirected: reqwest::Client,
     connections: Arc<Connections>,
+    /// Registries that list no referrers, and when they have said so.
+    without_lists: Mutex<HashMap<String, Instant>>,
 }
 
 /// The runtime that drives connections, one for all threads: a thread that waits has it, and passes it on
@@ -127,7 +132,8 @@ impl HttpClient {
             closed: watch::Sender::new(false),
             is_started: Mutex::new(false),
         };
-        Ok(Arc::new(Self { client, unredirected, connections: Arc::new(connections) }))
+        let (connections, without_lists) = (Arc::new(connections), Mutex::default());
+        Ok(Arc::new(Self { client, unredirected, connections, without_lists }))
     }
 }
 
@@ -196,6 +202,18 @@ impl HttpClient {
     /// The same, for requests that follow no redirects.
     pub(crate) const fn unredirected(&self) -> &reqwest::Client {
         &self.unredirected
+    }
+
+    /// Whether this registry has said a while ago that it lists no referrers.
+    pub(crate) fn lacks_lists(&self, host: &str) -> bool {
+        let mut without_lists = self.without_lists.lock();
+        without_lists.retain(|_, since| since.elapsed() < LACKS_LISTS_FOR);
+        without_lists.contains_key(host)
+    }
+
+    /// This registry has just said so.
+    pub(crate) fn note_without_lists(&self, host: &str) {
+        self.without_lists.lock().insert(host.to_owned(), Instant::now());
     }
 
     /// Waits for a future of a connection.

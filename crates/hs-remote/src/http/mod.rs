@@ -26,6 +26,7 @@
 
 mod address;
 mod authorities;
+mod brought;
 mod client;
 mod current_address;
 mod error;
@@ -43,6 +44,7 @@ mod transport;
 mod tries;
 
 pub use address::{Locate, Located, RemoteAddress};
+pub(crate) use brought::{Brought, BroughtAnswer};
 pub(crate) use client::Answer;
 pub use client::HttpClient;
 pub use error::HttpError;

@@ -91,6 +91,11 @@ impl Access {
         &self.address
     }
 
+    /// What makes the requests.
+    pub(super) fn client(&self) -> &HttpClient {
+        &self.client
+    }
+
     /// Headers for the registry, as far as it has asked for them.
     pub(super) fn headers(&self) -> HeaderMap {
         let authorization = self.proof.lock().authorization.clone();
@@ -145,6 +150,20 @@ impl Access {
             }
         }
         Err(failed.unwrap_or_else(refused))
+    }
+
+    /// Sends this from the first request on: what the registry wanted of another process.
+    pub(super) fn begin_with(&self, authorization: Option<HeaderValue>) {
+        let authorization = authorization.map(|mut value| {
+            value.set_sensitive(true);
+            value
+        });
+        *self.proof.lock() = Proof { challenge: None, authorization };
+    }
+
+    /// Whether the registry has said what it wants.
+    pub(super) fn has_challenge(&self) -> bool {
+        self.proof.lock().challenge.is_some()
     }
 
     /// Authenticates again, if that was required before.

@@ -1,16 +1,17 @@
 //! The blob of an image, where [`HttpStore`](crate::http::HttpStore) reads it.
 
 use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
 
 use parking_lot::Mutex;
 use reqwest::Method;
-use reqwest::header::ACCEPT;
+use reqwest::header::{ACCEPT, HeaderValue};
 
 use super::access::{Access, Right, refused};
 use super::address::{Reference, RegistryAddress};
 use super::converted;
 use super::login::Logins;
-use super::manifest::Described;
+use super::manifest::{Described, Manifest};
 use super::repository::ACCEPTED;
 use crate::http::{HttpClient, HttpError, Locate, Located};
 use crate::sha256::Sha256;
@@ -21,6 +22,10 @@ pub struct RegistryImage {
     access: Access,
     /// The image, and whether the address itself is of it, not of a container's image that it was made of.
     described: Mutex<Option<(Described, bool)>>,
+    /// Whether another process has fetched the manifest.
+    is_given: bool,
+    /// Whether this one has asked where the blob is.
+    is_located: AtomicBool,
 }
 
 impl RegistryImage {
@@ -28,7 +33,43 @@ impl RegistryImage {
     #[must_use]
     pub fn new(address: RegistryAddress, client: Arc<HttpClient>, logins: Logins) -> Self {
         let access = Access::new(client, address, logins, Right::Pull);
-        Self { access, described: Mutex::default() }
+        Self { access, described: Mutex::default(), is_given: false, is_located: AtomicBool::new(false) }
+    }
+
+    /// The image with this manifest, which was fetched before, with what the registry wanted then. Makes no
+    /// request yet.
+    ///
+    /// # Errors
+    /// When the address does not name the manifest by its digest, or that is not of an image.
+    pub(super) fn of_manifest(
+        address: RegistryAddress,
+        client: Arc<HttpClient>,
+        logins: Logins,
+        manifest: &[u8],
+        authorization: Option<HeaderValue>,
+    ) -> Result<Self, HttpError> {
+        let found = Sha256::of(manifest);
+        if *address.reference() != Reference::Digest(found) {
+            let expected = address.reference().to_string();
+            return Err(HttpError::Digest { expected, found: found.to_string() });
+        }
+        if converted::is_of_container(manifest) {
+            let reason = "it is the manifest of a container's image".to_owned();
+            return Err(HttpError::NotAnImage { reason });
+        }
+        let described = Mutex::new(Some((Manifest::describe(manifest)?, true)));
+        let access = Access::new(client, address, logins, Right::Pull);
+        access.begin_with(authorization);
+        Ok(Self { access, described, is_given: true, is_located: AtomicBool::new(false) })
+    }
+
+    /// Authenticates again, where that is wanted.
+    fn renew(&self) -> Result<(), HttpError> {
+        if self.is_given && !self.access.has_challenge() {
+            // Which login the registry wants, it says when it is asked.
+            return self.describe().map(drop);
+        }
+        self.access.renew()
     }
 
     fn describe(&self) -> Result<(Described, bool), HttpError> {
@@ -56,9 +97,12 @@ impl Locate for RegistryImage {
 
     fn locate(&self) -> Result<Located, HttpError> {
         let mut described = self.described.lock();
+        let was_located = self.is_located.swap(true, Relaxed);
         let blob = match &*described {
             Some((described, _)) => {
-                self.access.renew()?;
+                if was_located {
+                    self.renew()?;
+                }
                 described.blob
             }
             None => described.insert(self.describe()?).0.blob,

@@ -25,6 +25,8 @@ const MOST_LOOKED_AT: usize = 16;
 pub(super) struct Converted {
     /// Its manifest, with what that itself says.
     pub(super) manifest: Descriptor,
+    /// Its bytes.
+    pub(super) bytes: Vec<u8>,
     /// The image.
     pub(super) image: Described,
 }
@@ -68,7 +70,7 @@ fn converted(bytes: &[u8], subject: Sha256, chain_id: Option<&str>) -> Option<Co
         && chain_id.is_none_or(|chain_id| says(CHAIN_ANNOTATION) == Some(chain_id))
         && manifest.artifact_type.as_deref() == Some(IMAGE_TYPE);
     let image = Manifest::describe(bytes).ok().filter(|image| is_of_this && image.name.is_some())?;
-    Some(Converted { manifest, image })
+    Some(Converted { manifest, bytes: bytes.to_vec(), image })
 }
 
 /// A manifest by its digest, which is right.
@@ -164,6 +166,12 @@ pub(super) fn meant(access: &Access, manifest: &[u8]) -> Result<(Described, bool
              beside it, for all machines; `headstart build {address} -o FILE` makes one here"
         ),
     })
+}
+
+/// Whether this manifest is of a container's image, or of several.
+pub(super) fn is_of_container(manifest: &[u8]) -> bool {
+    let document = serde_json::from_slice::<Document>(manifest);
+    document.is_ok_and(|document| document.manifests.is_some() || document.is_container())
 }
 
 /// The digest of the list's first image for this machine.

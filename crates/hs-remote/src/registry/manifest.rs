@@ -2,6 +2,7 @@
 
 use std::collections::BTreeMap;
 
+use hs_units::ByteRange;
 use serde::{Deserialize, Serialize};
 
 use crate::http::HttpError;
@@ -19,6 +20,9 @@ pub const SOURCE_ANNOTATION: &str = "io.headstart.source";
 pub const CHAIN_ANNOTATION: &str = "io.headstart.chain-id";
 /// Of the same: the digests of the unpacked layers, the lowest first, with spaces between.
 pub const LAYERS_ANNOTATION: &str = "io.headstart.layers";
+/// Of the same without a hot region: where in the file the index lies, `OFFSET+BYTES`. Its reader needs it at
+/// once, and may ask for it with the first bytes.
+pub const INDEX_ANNOTATION: &str = "io.headstart.index";
 /// Of the same: the platform, `linux/amd64`.
 pub const PLATFORM_ANNOTATION: &str = "io.headstart.platform";
 /// Of the same: what else the conversion depends on. Equal ones need not be made again.
@@ -139,6 +143,14 @@ impl Manifest {
             Descriptor::new(media_type, Sha256::of(bytes), bytes.len() as u64, manifest.annotations);
         referrer.artifact_type = manifest.artifact_type.or(of_config);
         Some(referrer)
+    }
+
+    /// Where the image's index is said to lie.
+    pub(super) fn index(bytes: &[u8]) -> Option<ByteRange> {
+        let manifest: Self = serde_json::from_slice(bytes).ok()?;
+        let (offset, len) = manifest.annotations.get(INDEX_ANNOTATION)?.split_once('+')?;
+        let len = len.parse::<u64>().ok().filter(|len| *len > 0)?;
+        Some(ByteRange::new(offset.parse().ok()?, len))
     }
 
     /// Reads a manifest: the one layer that is an image of ours, or the only layer of an artifact that was

@@ -11,6 +11,7 @@
 //!   is replaced when it is refused.
 //! - A manifest may refer to another one, its subject: [`attach()`] sends such, [`Repository::referrers`]
 //!   finds them, by the registry's own list or by the tag that stands for it.
+//! - [`Repository::opening`] brings what opens an image, for a process that is being started.
 //! - [`push()`] sends what the registry does not have: the blob in pieces, from where it was after a cut
 //!   connection, then the manifest.
 //!
@@ -25,6 +26,7 @@ mod converted;
 mod copy;
 mod login;
 mod manifest;
+mod opening;
 mod push;
 mod referrers;
 mod repository;
@@ -37,9 +39,10 @@ pub use copy::{Copying, copy};
 pub use login::{Login, Logins};
 pub use manifest::{
     CHAIN_ANNOTATION, COMMAND_ANNOTATION, CONTAINERD_ANNOTATION, CREATED_ANNOTATION, Descriptor, IMAGE_TYPE,
-    LAYERS_ANNOTATION, NAME_ANNOTATION, PLATFORM_ANNOTATION, PROFILE_TYPE, RECIPE_ANNOTATION,
-    SOURCE_ANNOTATION,
+    INDEX_ANNOTATION, LAYERS_ANNOTATION, NAME_ANNOTATION, PLATFORM_ANNOTATION, PROFILE_TYPE,
+    RECIPE_ANNOTATION, SOURCE_ANNOTATION,
 };
+pub use opening::Opening;
 pub use push::{Artifact, abandon, push};
 pub use repository::{Repository, RepositoryBlob};
 

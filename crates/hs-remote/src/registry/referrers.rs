@@ -92,6 +92,10 @@ pub(super) fn list(
     subject: Sha256,
     artifact_type: &str,
 ) -> Result<Vec<Descriptor>, HttpError> {
+    let host = &access.address().host;
+    if access.client().lacks_lists(host) {
+        return of_tag(access, subject, artifact_type);
+    }
     let mut url = access.address().url(&format!("referrers/{subject}"))?;
     url.query_pairs_mut().append_pair("artifactType", artifact_type);
     let mut found = Vec::new();
@@ -101,12 +105,9 @@ pub(super) fn list(
             200 => {}
             // A registry without such lists does not know the address.
             400 | 404 | 405 | 501 if page == 0 => {
-                let index = listed_by_tag(access, subject)?;
-                return Ok(index
-                    .iter()
-                    .flat_map(|index| index.of_type(artifact_type))
-                    .take(MOST_REFERRERS)
-                    .collect());
+                let found = of_tag(access, subject, artifact_type)?;
+                access.client().note_without_lists(host);
+                return Ok(found);
             }
             _ => return Err(refused("the list of what refers to the image", &answer)),
         }
@@ -117,6 +118,13 @@ pub(super) fn list(
         }
     }
     Ok(found)
+}
+
+/// Those that the tag in place of a list has.
+fn of_tag(access: &Access, subject: Sha256, artifact_type: &str) -> Result<Vec<Descriptor>, HttpError> {
+    let index = listed_by_tag(access, subject)?;
+    let listed = index.iter().flat_map(|index| index.of_type(artifact_type));
+    Ok(listed.take(MOST_REFERRERS).collect())
 }
 
 /// Where a list goes on: RFC 8288.

@@ -80,14 +80,19 @@ impl Repository {
     }
 
     /// The last of the images that were made of the container's image `subject` (`headstart convert`) and
-    /// refer to it: its manifest, with what that itself says. `chain_id` is that of the container's layers,
-    /// where it is known. An image of another root, or one that is only listed so, is passed over.
+    /// refer to it: its manifest, with what that itself says, and the bytes of that. `chain_id` is that of
+    /// the container's layers, where it is known. An image of another root, or one that is only listed so, is
+    /// passed over.
     ///
     /// # Errors
     /// When `subject` is no digest, the registry refuses, or its list is none.
-    pub fn converted(&self, subject: &str, chain_id: Option<&str>) -> Result<Option<Descriptor>, HttpError> {
+    pub fn converted(
+        &self,
+        subject: &str,
+        chain_id: Option<&str>,
+    ) -> Result<Option<(Descriptor, Vec<u8>)>, HttpError> {
         let found = converted::find(&self.0, known(subject)?, chain_id)?;
-        Ok(found.map(|found| found.manifest))
+        Ok(found.map(|found| (found.manifest, found.bytes)))
     }
 
     /// A small file that refers to `subject`, with what its manifest says of it; `None` where that says that
@@ -102,6 +107,10 @@ impl Repository {
         artifact_type: &str,
     ) -> Result<Option<(Descriptor, Vec<u8>)>, HttpError> {
         converted::attached(&self.0, &listed.digest, known(subject)?, artifact_type)
+    }
+
+    pub(super) fn access(&self) -> &Access {
+        &self.0
     }
 
     fn fetch(&self, reference: &str) -> Result<Vec<u8>, HttpError> {
