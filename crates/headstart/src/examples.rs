@@ -218,6 +218,7 @@ const EXAMPLES: &[(&str, &[&str])] = &[
             "headstart resume ready.hsi --type root --type id --ready uid=0",
             "headstart resume ready.hsi --type root --type id --ready uid=0 --record resume.hsp",
             "headstart resume ready-fast.hsi --disk debian-fast.hsi --type root --type id --ready uid=0",
+            "headstart resume ready.hsi --keep mine.hsk --type root --type id --ready uid=0   # its writes last",
         ],
     ),
     ("import", &["headstart import KNOPPIX.cloop -o knoppix.hsi"]),

@@ -341,8 +341,9 @@ impl Qemu {
         // Nothing can be written to a disc; what is written to another disk goes to scratch.
         let mut drive = OsString::from(match self.bus {
             Bus::Cd => "if=none,id=disk,format=raw,media=cdrom,readonly=on,",
-            // A flush of the guest is one of the disk.
-            _ if self.keeps => "if=none,id=disk,format=raw,cache=writeback,discard=unmap,",
+            // A flush of the guest is one of the disk. A write that fails is an error of the guest: QEMU
+            // would stop it when the medium is full, and nothing lets it go on.
+            _ if self.keeps => "if=none,id=disk,format=raw,cache=writeback,discard=unmap,werror=report,",
             Bus::Virtio | Bus::Nvme | Bus::Usb => "if=none,id=disk,format=raw,snapshot=on,",
         });
         drive.push(self.drive.words("file."));

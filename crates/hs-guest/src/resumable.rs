@@ -3,6 +3,7 @@
 //! ```text
 //! saved:    memory file ◄──shared── guest ──► overlay of its writes ──► disk
 //! resumed:  memory file ──private─► guest ──► new overlay ──► overlay as it was saved ──► disk
+//!           its writes are kept:    guest ──► disk, which has the overlay as it was saved in it
 //! ```
 //!
 //! The guest's memory is a file, so that QEMU's own format (a migration) has only the state of the devices.
@@ -48,6 +49,22 @@ pub struct FilePart {
     pub bytes: u64,
 }
 
+/// Where a guest's writes to its disk go.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum DiskWrites {
+    /// Into this empty qcow2 file, which is saved with the guest.
+    Saved(PathBuf),
+    /// Into an empty qcow2 file, above what the guest had written when it was saved.
+    Discarded {
+        /// The empty file.
+        overlay: PathBuf,
+        /// A qcow2 file with what it had written.
+        written: FilePart,
+    },
+    /// To its disk, which has what it had written when it was saved.
+    Kept,
+}
+
 /// What a guest that can be saved has instead of plain memory and a temporary disk.
 #[derive(Clone, Debug)]
 pub struct Resumable {
@@ -59,20 +76,23 @@ pub struct Resumable {
     pub cpu: String,
     /// The guest's memory begins this file.
     pub memory_file: PathBuf,
-    /// An empty qcow2 file for what the guest writes to its disk.
-    pub overlay: PathBuf,
-    /// What it had written when it was saved, where it is resumed.
-    pub written: Option<FilePart>,
+    /// Where what the guest writes to its disk goes.
+    pub writes: DiskWrites,
     /// The socket that is the guest's port for the agent, on which this process listens; snapshots of the
     /// first format have neither that nor a balloon.
     pub agent: Option<PathBuf>,
 }
 
 impl Resumable {
+    /// Whether it was saved, and goes on.
+    const fn is_resumed(&self) -> bool {
+        !matches!(self.writes, DiskWrites::Saved(_))
+    }
+
     /// The words for machine, memory and monitor. The id that tells the guest's kernel that it is another
     /// clone, and draws new random numbers, is new in each QEMU.
     pub(crate) fn machine_words(&self, memory: ByteSize) -> Vec<OsString> {
-        let is_resumed = self.written.is_some();
+        let is_resumed = self.is_resumed();
         let mut machine = doubled_commas(self.machine.as_ref());
         machine.push(format!(",memory-backend={MEMORY}"));
         let mut file =
@@ -97,6 +117,16 @@ impl Resumable {
 
     /// The words for the disk, whose lowest layer is `drive`.
     pub(crate) fn disk_words(&self, drive: &Drive) -> Vec<OsString> {
+        let (overlay, written) = match &self.writes {
+            DiskWrites::Saved(overlay) => (overlay, None),
+            DiskWrites::Discarded { overlay, written } => (overlay, Some(written)),
+            DiskWrites::Kept => {
+                // A flush of the guest is one of the disk.
+                let mut disk = OsString::from(format!("node-name={DISK},discard=unmap,"));
+                disk.push(drive.words(""));
+                return vec!["-blockdev".into(), disk];
+            }
+        };
         let mut base = OsString::from("node-name=base,read-only=on,");
         if let Drive::File(_) = drive {
             base.push("locking=off,");
@@ -104,7 +134,7 @@ impl Resumable {
         base.push(drive.words(""));
         let mut nodes = vec![base];
         let mut below = "base";
-        if let Some(FilePart { path, offset, bytes }) = &self.written {
+        if let Some(FilePart { path, offset, bytes }) = written {
             // QEMU would drop the page cache of a file that it takes over, and with it the guest's memory.
             let mut node = OsString::from(format!(
                 "node-name=written,driver=qcow2,read-only=on,backing={below},file.driver=raw,\
@@ -120,9 +150,16 @@ impl Resumable {
             "node-name={DISK},driver=qcow2,cache.no-flush=on,backing={below},file.driver=file,file.locking=off,\
              file.cache.no-flush=on,file.filename="
         ));
-        top.push(doubled_commas(self.overlay.as_os_str()));
+        top.push(doubled_commas(overlay.as_os_str()));
         nodes.push(top);
         nodes.into_iter().flat_map(|node| ["-blockdev".into(), node]).collect()
+    }
+
+    /// The drive of a guest that goes on. A write of it that fails is an error of the guest, where QEMU would
+    /// stop it when the medium is full; scratch that is full ends the guest in any case.
+    fn device(&self) -> String {
+        let on_error = if self.writes == DiskWrites::Kept { ",werror=report" } else { "" };
+        format!("virtio-blk-pci,drive={DISK}{on_error}")
     }
 
     /// The words for balloon and port. They come last, so that the disk stays where it is.
@@ -143,7 +180,7 @@ impl Resumable {
     pub(crate) fn jail_entries(&self) -> Vec<JailEntry> {
         let mut entries = vec![JailEntry::Socket(self.monitor.clone())];
         entries.extend(self.agent.iter().cloned().map(JailEntry::Socket));
-        if self.written.is_some() {
+        if self.is_resumed() {
             entries.push(JailEntry::Disk(self.memory_file.clone()));
         } else {
             entries.extend(self.memory_file.parent().map(|folder| JailEntry::Own(folder.to_owned())));
@@ -178,7 +215,7 @@ impl Resumed {
         let mut command = base_command(&self.program, self.accelerator, self.memory, &self.parts.cpu);
         command.extend(self.parts.machine_words(self.memory));
         command.extend(self.parts.disk_words(&self.drive));
-        command.extend(["-device".into(), format!("virtio-blk-pci,drive={DISK}").into()]);
+        command.extend(["-device".into(), self.parts.device().into()]);
         command.extend(self.parts.agent_words());
         command.extend(self.network.iter().flat_map(Network::words));
         let mut jail_entries = program_entries(&self.program, self.accelerator);
@@ -199,14 +236,13 @@ impl Resumed {
 mod tests {
     use super::*;
 
-    fn resumable(written: Option<FilePart>) -> Resumable {
+    fn resumable(writes: DiskWrites) -> Resumable {
         Resumable {
             monitor: "/mnt/a,b/monitor".into(),
             machine: "pc-i440fx-7.2".into(),
             cpu: "qemu64".into(),
             memory_file: "/mnt/m/memory".into(),
-            overlay: "/mnt/scratch/overlay".into(),
-            written,
+            writes,
             agent: Some("/mnt/a,b/agent".into()),
         }
     }
@@ -217,14 +253,18 @@ mod tests {
 
     #[test]
     fn memory_is_shared_to_be_saved_and_private_afterwards() {
-        let saved = text(&resumable(None).machine_words(ByteSize(64 << 20)));
+        let overlay = || "/mnt/scratch/overlay".into();
+        let saved = resumable(DiskWrites::Saved(overlay()));
+        assert!(saved.jail_entries().contains(&JailEntry::Own("/mnt/m".into())));
+        let saved = text(&saved.machine_words(ByteSize(64 << 20)));
         assert!(saved.contains("size=64M,share=on,mem-path=/mnt/m/memory"), "{saved}");
         assert!(saved.contains("unix:/mnt/a,,b/monitor") && !saved.contains("-incoming"), "{saved}");
-        let part = FilePart { path: "/mnt/m/disk.img".into(), offset: 4096, bytes: 8192 };
-        let resumed = resumable(Some(part));
+        let written = FilePart { path: "/mnt/m/disk.img".into(), offset: 4096, bytes: 8192 };
+        let resumed = resumable(DiskWrites::Discarded { overlay: overlay(), written });
         let words = text(&resumed.machine_words(ByteSize(64 << 20)));
         assert!(words.contains("share=off") && words.ends_with("-S -incoming defer"), "{words}");
-        let disk = text(&resumed.disk_words(&Drive::Nbd { socket: "/mnt/nbd".into(), export: "d".into() }));
+        let drive = Drive::Nbd { socket: "/mnt/nbd".into(), export: "d".into() };
+        let disk = text(&resumed.disk_words(&drive));
         assert!(
             disk.contains("file.offset=4096,file.size=8192") && disk.contains("drop-cache=off"),
             "{disk}"
@@ -235,5 +275,20 @@ mod tests {
         assert!(agent.contains("path=/mnt/a,,b/agent") && agent.contains("virtio-balloon-pci"), "{agent}");
         assert!(resumed.jail_entries().contains(&JailEntry::Socket("/mnt/a,b/agent".into())));
         assert!(Resumable { agent: None, ..resumed }.agent_words().is_empty());
+    }
+
+    #[test]
+    fn what_is_kept_is_written_to_the_disk_itself() {
+        let kept = resumable(DiskWrites::Kept);
+        let drive = Drive::Nbd { socket: "/mnt/nbd".into(), export: "d".into() };
+        let disk = text(&kept.disk_words(&drive));
+        assert_eq!(
+            disk,
+            "-blockdev node-name=disk,discard=unmap,driver=nbd,server.type=unix,server.path=/mnt/nbd,export=d"
+        );
+        assert_eq!(kept.device(), "virtio-blk-pci,drive=disk,werror=report");
+        let words = text(&kept.machine_words(ByteSize(64 << 20)));
+        assert!(words.contains("share=off") && words.ends_with("-S -incoming defer"), "{words}");
+        assert!(kept.jail_entries().contains(&JailEntry::Disk("/mnt/m/memory".into())));
     }
 }

@@ -3,7 +3,7 @@
 use std::fs::{File, OpenOptions};
 use std::hash::{BuildHasher, Hasher, RandomState};
 use std::io::{self, ErrorKind, IoSliceMut};
-use std::os::unix::fs::{FileExt, OpenOptionsExt};
+use std::os::unix::fs::{FileExt, MetadataExt, OpenOptionsExt};
 use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
 
@@ -18,6 +18,8 @@ use crate::unflushed::Unflushed;
 
 /// Between two attempts to lock a file whose process has just died.
 const LOCK_PAUSE: Duration = Duration::from_millis(10);
+/// So often a file is opened again when it was replaced meanwhile; some file systems do not tell files apart.
+const REOPENINGS: u32 = 3;
 /// Zeros that are written at once where space cannot be taken otherwise.
 const ZEROS: usize = 1 << 20;
 
@@ -59,6 +61,24 @@ impl KeepFile {
     /// # Errors
     /// When it cannot be opened, is no regular file, or another process has it.
     pub fn open(path: &Path, opened: OpenedAs, patience: Duration) -> Result<Self, KeepError> {
+        let end = Instant::now() + patience;
+        let mut file = Self::locked(path, opened, end)?;
+        // Another file may have taken its place before it could be locked: see `NewFile`.
+        for _ in 0..REOPENINGS {
+            if file.is_at(path)? {
+                break;
+            }
+            drop(file);
+            file = Self::locked(path, opened, end)?;
+        }
+        if opened != OpenedAs::ReadOnly {
+            place::warn(&file.file, path);
+        }
+        Ok(file)
+    }
+
+    /// Opens and locks the file that is there now.
+    pub(crate) fn locked(path: &Path, opened: OpenedAs, end: Instant) -> Result<Self, KeepError> {
         let mut options = OpenOptions::new();
         options.read(true).custom_flags(libc::O_CLOEXEC);
         let writes = opened != OpenedAs::ReadOnly;
@@ -73,7 +93,6 @@ impl KeepFile {
         } else {
             FlockOperation::NonBlockingLockShared
         };
-        let end = Instant::now() + patience;
         loop {
             match flock(&file, operation) {
                 Ok(()) => break,
@@ -83,10 +102,18 @@ impl KeepFile {
                 Err(error) => return Err(KeepError::io("lock", path)(error.into())),
             }
         }
-        if writes {
-            place::warn(&file, path);
-        }
         Ok(Self { file, path: path.to_owned(), unflushed: None })
+    }
+
+    /// Whether this file is the one at `path`.
+    fn is_at(&self, path: &Path) -> Result<bool, KeepError> {
+        let own = self.file.metadata().map_err(KeepError::io("look at", path))?;
+        Ok(std::fs::metadata(path).is_ok_and(|there| (there.dev(), there.ino()) == (own.dev(), own.ino())))
+    }
+
+    /// The same file, which lies at `path` now.
+    pub(crate) fn moved_to(self, path: &Path) -> Self {
+        Self { path: path.to_owned(), ..self }
     }
 
     /// The same file, whose disk tells a supervisor whether writes are unflushed. Where they were when the
@@ -118,6 +145,14 @@ impl KeepFile {
         self.len().map(|len| len == 0)
     }
 
+    /// Whether no overlay was begun in it.
+    ///
+    /// # Errors
+    /// When it cannot be read.
+    pub fn is_new(&self) -> Result<bool, KeepError> {
+        Ok(self.is_empty()? || self.is_unfinished()?)
+    }
+
     /// The overlay in it. With a disk it has to belong to that one, and is begun where the file is empty.
     ///
     /// # Errors
@@ -125,7 +160,7 @@ impl KeepFile {
     pub fn overlay(&self, disk: Option<(Digest, u64)>, writes: bool) -> Result<Overlay, KeepError> {
         let limits = Limits::default();
         if let Some((disk_digest, disk_bytes)) = disk.filter(|_| writes)
-            && (self.is_empty()? || self.is_unfinished()?)
+            && self.is_new()?
         {
             let identity = hs_overlay::Identity { id: random_id(), disk_digest, disk_bytes };
             let (overlay, job) = Overlay::create(identity, limits);
@@ -226,7 +261,6 @@ impl KeepFile {
     /// # Errors
     /// When the system does not tell.
     pub fn space_bytes(&self) -> Result<u64, KeepError> {
-        use std::os::unix::fs::MetadataExt;
         Ok(self.file.metadata().map_err(KeepError::io("look at", &self.path))?.blocks() * 512)
     }
 

@@ -2,6 +2,7 @@
 //!
 //! - [`KeepFile`]: the file, opened and locked, so that one process uses it.
 //! - [`compact`](fn@compact): the file written anew, with only what its disk needs.
+//! - [`NewFile`]: a file that takes the place of another one when all of it is written.
 //! - [`KeptDisk`]: reads, writes and flushes of the disk, from any thread.
 //!
 //! ```text
@@ -21,6 +22,7 @@ mod compact;
 mod disk;
 mod error;
 mod file;
+mod new_file;
 mod place;
 mod read;
 mod unflushed;
@@ -30,4 +32,5 @@ pub use compact::{Compacted, compact};
 pub use disk::{KeptDisk, ZeroKind};
 pub use error::KeepError;
 pub use file::{KeepFile, OpenedAs};
+pub use new_file::NewFile;
 pub use unflushed::Unflushed;

@@ -6,7 +6,7 @@ use std::sync::mpsc::channel;
 use std::time::Duration;
 
 use hs_disk::Requester;
-use hs_keep::{Below, KeepError, KeepFile, KeptDisk, OpenedAs, ZeroKind};
+use hs_keep::{Below, KeepError, KeepFile, KeptDisk, NewFile, OpenedAs, ZeroKind};
 use hs_units::{ByteRange, Digest, Prng};
 
 const BYTES: u64 = 300 << 12;
@@ -147,4 +147,87 @@ fn a_file_that_was_not_begun_is_begun_again() {
     let file = KeepFile::open(&path, OpenedAs::Keeping, Duration::ZERO).expect("opened");
     assert!(KeptDisk::new(Arc::new(Memory(content())), file).is_err());
     assert!(std::fs::read(&path).expect("read").ends_with(b"mine"));
+}
+
+fn keeping(path: &Path) -> KeepFile {
+    KeepFile::open(path, OpenedAs::Keeping, Duration::from_secs(60)).expect("opened")
+}
+
+/// Descriptors of this process that lead to a file.
+fn descriptors(path: &Path) -> usize {
+    let all = std::fs::read_dir("/proc/self/fd").expect("listed").flatten();
+    all.filter(|entry| std::fs::read_link(entry.path()).is_ok_and(|target| target == path)).count()
+}
+
+/// Else all that it writes would be in a file that has no name any more.
+#[test]
+fn who_waited_for_a_file_that_was_replaced_uses_the_one_that_is_there() {
+    let folder = tempfile::tempdir().expect("a folder");
+    let folder = folder.path().canonicalize().expect("a folder");
+    let (path, other) = (folder.join("changes"), folder.join("other"));
+    let held = keeping(&path);
+    std::fs::write(&other, "the other").expect("written");
+    let found = std::thread::scope(|scope| {
+        let waiting = scope.spawn(|| keeping(&path));
+        while descriptors(&path) < 2 {
+            std::thread::yield_now();
+        }
+        std::fs::rename(&other, &path).expect("replaced");
+        drop(held);
+        waiting.join().expect("no panic")
+    });
+    assert_eq!(found.read_some(0, 100).expect("read"), b"the other");
+}
+
+#[test]
+fn a_file_that_is_written_as_a_whole_appears_when_it_is() {
+    let folder = tempfile::tempdir().expect("a folder");
+    let (path, link) = (folder.path().join("changes"), folder.path().join("link"));
+    std::os::unix::fs::symlink(&path, &link).expect("a link");
+    let disk = (Digest([4; 32]), BYTES);
+    let mut expected = content();
+    let begin = || NewFile::instead_of(keeping(&link), disk).expect("begun");
+    let names = || std::fs::read_dir(folder.path()).expect("listed").count();
+    // One that is given up leaves nothing.
+    let mut new = begin();
+    new.write(0, &[1; 4096]).expect("written");
+    assert_eq!(names(), 3);
+    drop(new);
+    assert!(names() == 2 && keeping(&path).is_new().expect("read"));
+
+    let mut new = begin();
+    assert!(new.write(299, &[1; 8192]).is_err(), "outside of the disk");
+    for block in (0..200).step_by(3) {
+        let range = block << 12..(block + 1) << 12;
+        expected[range.clone()].fill(block as u8);
+        new.write(block as u64, &expected[range]).expect("written");
+    }
+    new.zero(250, 10, false).expect("zeroed");
+    expected[250 << 12..260 << 12].fill(0);
+    new.take_snapshot("begun", 1).expect("a free name");
+    let file = new.finish().expect("in its place");
+    assert!(KeepFile::open(&path, OpenedAs::Existing, Duration::ZERO).is_err(), "it is locked");
+    assert!(names() == 2 && link.is_symlink() && file.path() == link);
+    assert_eq!(file.overlay(Some(disk), false).expect("an overlay").is_at("begun"), Some(true));
+    let kept = KeptDisk::new(Arc::new(Memory(content())), file).expect("an overlay");
+    assert!(read(&kept, 0, BYTES) == expected);
+
+    // It is at that place until something is written.
+    let is_at = |name: &str| {
+        let overlay = keeping(&path).overlay(Some(disk), true).expect("an overlay");
+        overlay.is_at(name)
+    };
+    assert_eq!(kept.close(), Ok(()));
+    drop(kept);
+    assert_eq!((is_at("begun"), is_at("other")), (Some(true), None));
+    let kept = open(&path);
+    wait(|answer| kept.write(Requester::default(), 0, expected[..4096].to_vec(), true, answer));
+    drop(kept);
+    assert_eq!(is_at("begun"), Some(false), "also when what was there is written again");
+    let file = keeping(&path);
+    let mut overlay = file.overlay(Some(disk), true).expect("an overlay");
+    overlay.revert("begun").expect("it is there");
+    file.run_alone(&mut overlay).expect("written");
+    drop(file);
+    assert_eq!(is_at("begun"), Some(true));
 }

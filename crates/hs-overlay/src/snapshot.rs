@@ -73,6 +73,14 @@ impl Overlay {
         Ok(())
     }
 
+    /// Whether the disk is as it was when this snapshot was taken; nothing where there is none of this name.
+    /// A block that was written since counts, whatever was written to it, or moved in the file.
+    #[must_use]
+    pub fn is_at(&self, name: &str) -> Option<bool> {
+        let snapshot = self.snapshots.iter().find(|snapshot| snapshot.name == name)?;
+        Some(self.is_flushed() && snapshot.map.iter().eq(self.map.iter()))
+    }
+
     /// The snapshot is not needed any more.
     ///
     /// # Errors

@@ -87,6 +87,35 @@ pub enum ResumeError {
         /// The image.
         snapshot: String,
     },
+    /// The disk in the file of an overlay is not the one that the guest knows any more.
+    #[error(
+        "{file} was written to since it was begun for the guest of {snapshot}, whose memory knows its disk as it \
+         was then: `headstart boot {disk} --keep {file}` starts from the disk as it is now; `headstart overlay \
+         revert {file} {name}` takes back what was written since, and the guest can go on; or name another file"
+    )]
+    DiskChanged {
+        /// The file.
+        file: String,
+        /// The image.
+        snapshot: String,
+        /// The disk that the guest was booted from.
+        disk: String,
+        /// The disk as the guest knows it, in the file.
+        name: String,
+    },
+    /// The file of an overlay was begun by something else.
+    #[error(
+        "{file} does not have the disk of the guest of {snapshot} as it was saved: name a file that is not there \
+         yet, which begins with it; `headstart boot {disk} --keep {file}` starts from the disk in {file}"
+    )]
+    OtherChanges {
+        /// The file.
+        file: String,
+        /// The image.
+        snapshot: String,
+        /// The disk that the guest was booted from.
+        disk: String,
+    },
     /// It does not fit into this machine's memory.
     #[error("the guest of {snapshot} has {needed} of memory, and this machine has {available} to spare")]
     NoMemory {

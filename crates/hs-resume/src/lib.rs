@@ -15,12 +15,14 @@
 //! - [`save`]: makes one from a guest that has stopped.
 //! - [`resume`]: lets a guest go on from one.
 //! - [`record`]: records which pages that touches.
+//! - `keep`: what it writes to its disk lasts.
 
 #![forbid(unsafe_code)]
 
 pub mod description;
 mod error;
 mod faults;
+mod keep;
 mod memory;
 pub mod overlay;
 pub mod record;

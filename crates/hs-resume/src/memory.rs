@@ -17,12 +17,16 @@ use hs_start::medium;
 use hs_start::on_medium::OnMedium;
 use hs_start::start;
 use hs_start::summary::{FaultWaits, Summary};
+use hs_units::to_usize;
 
+use crate::description::Part;
 use crate::faults::Faults;
 use crate::resume::ResumeSpec;
 
 /// QEMU opens the file for reading and writing, though it writes nothing to it.
 const MEMORY_MODE: u32 = 0o600;
+/// A part is read in pieces of this size; the state of devices usually is one.
+const PIECE_BYTES: u64 = 1 << 20;
 /// How far the kernel reads ahead where the whole snapshot is read first.
 const WARM_READ_AHEAD_KIB: u32 = 1024;
 
@@ -104,6 +108,23 @@ impl ShownMemory {
             Some((served, _)) => served.disk().read_at(offset, bytes).map_err(std::io::Error::other),
             None => File::open(&self.file)?.read_exact_at(bytes, offset),
         }
+    }
+
+    /// Gives all bytes of a part, piece by piece.
+    pub(crate) fn read_part(
+        &self,
+        part: Part,
+        mut each: impl FnMut(&[u8]) -> std::io::Result<()>,
+    ) -> std::io::Result<()> {
+        let mut piece = vec![0; to_usize(part.bytes.min(PIECE_BYTES))];
+        let mut at = 0;
+        while at < part.bytes {
+            let piece = &mut piece[..to_usize((part.bytes - at).min(PIECE_BYTES))];
+            self.read_at(part.offset + at, piece)?;
+            each(piece)?;
+            at += piece.len() as u64;
+        }
+        Ok(())
     }
 
     /// The image and its medium, where this process serves it.

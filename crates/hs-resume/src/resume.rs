@@ -6,6 +6,9 @@
 //!                               ▼
 //!                             guest ──reads of its disk──► NBD ◄── ServedDisk ◄── disk
 //! ```
+//!
+//! What it writes to its disk is discarded, or kept in an overlay's file, which begins with what it had
+//! written when it was saved.
 
 use std::fs::File;
 use std::io::Write;
@@ -22,13 +25,13 @@ use hs_guest::console::Console;
 use hs_guest::monitor::{Monitor, MonitorSocket};
 use hs_guest::network::{Forward, Network, RESOLV_CONF};
 use hs_guest::qemu::{Accelerator, LARGEST_WRITE_BYTES};
-use hs_guest::resumable::{FilePart, Resumable, Resumed};
+use hs_guest::resumable::{DiskWrites, FilePart, Resumable, Resumed};
 use hs_guest::{Guest, GuestError, Launch};
-use hs_serve::Prefetching;
+use hs_serve::{Prefetching, ServedDisk};
 use hs_service::ending::{Deadline, Guard};
 use hs_service::memory::peak_rss_bytes;
 use hs_service::workdir::Workdir;
-use hs_start::boot::{self, Log, NbdDisk};
+use hs_start::boot::{self, Log, NbdDisk, close_kept};
 use hs_start::image::ImageSource;
 use hs_start::medium::{self, Damage};
 use hs_start::on_medium::OnMedium;
@@ -41,11 +44,10 @@ use rustix::fs::MemfdFlags;
 
 use crate::ResumeError;
 use crate::description::{Description, Part};
+use crate::keep::Keeping;
 use crate::memory::ShownMemory;
 use crate::overlay;
 
-/// The state of devices is copied in pieces of this size; usually it is one.
-const STATE_PIECE_BYTES: u64 = 1 << 20;
 /// What QEMU says of a machine that it does not have.
 const UNKNOWN_MACHINE: &str = "unsupported machine type";
 
@@ -68,8 +70,10 @@ pub struct ResumeSpec {
     pub warm: bool,
     /// The QEMU.
     pub program: PathBuf,
-    /// Memory for what the guest writes to its disk.
+    /// Memory for what the guest writes to its disk, where that is not kept.
     pub scratch: ByteSize,
+    /// The file that keeps what it writes.
+    pub keep: Option<PathBuf>,
     /// What is typed at its console: the first line at once, each further one at a prompt.
     pub typed: Vec<String>,
     /// What a prompt is.
@@ -119,7 +123,7 @@ pub fn resume(spec: &ResumeSpec) -> anyhow::Result<Outcome> {
     let disk_folder = work.folder("disk")?;
     // Where the disk is known before the snapshot says it, both are opened at once.
     let (memory, early) = std::thread::scope(|scope| {
-        let open = |disk: &ImageSource| OpenDisk::open(spec, disk.clone(), &disk_folder);
+        let open = |disk: &ImageSource| OpenDisk::open(spec, disk.clone());
         let early = spec.disk.as_ref().map(|disk| scope.spawn(move || open(disk)));
         let memory = ShownMemory::open(spec, on_medium, &folder);
         (memory, early.map(|early| early.join().unwrap_or_else(|panic| std::panic::resume_unwind(panic))))
@@ -131,11 +135,9 @@ pub fn resume(spec: &ResumeSpec) -> anyhow::Result<Outcome> {
         let description = describe(&memory, spec.network.is_some())?;
         let disk = match early {
             Some(disk) => disk?,
-            None => OpenDisk::open(spec, beside(&spec.snapshot, &description)?, &disk_folder)?,
+            None => OpenDisk::open(spec, beside(&spec.snapshot, &description)?)?,
         };
-        disk.check(spec, &description)?;
-        memory.use_base(disk.shown.disk())?;
-        check_overlay(&memory, &description)?;
+        let shown = disk.show(spec, &memory, &description, &disk_folder)?;
         if spec.warm {
             boot::read_whole(&memory.file)?;
             began = Instant::now();
@@ -145,7 +147,7 @@ pub fn resume(spec: &ResumeSpec) -> anyhow::Result<Outcome> {
         let socket = MonitorSocket::listen(sockets.join("socket"))?;
         let agent =
             description.has_agent().then(|| AgentSocket::listen(sockets.join("agent"))).transpose()?;
-        let launch = launch(spec, &description, (&memory, &disk), (&scratch, &socket, agent.as_ref()))?;
+        let launch = launch(spec, &description, (&memory, &shown), (&scratch, &socket, agent.as_ref()))?;
         let console = Console::new(spec.ready.clone()).with_prompt(spec.prompt.clone());
         let mut guest = Guest::start(launch, console, log.writer())?;
         log::info!("QEMU started after {:.1?}", began.elapsed());
@@ -170,14 +172,15 @@ pub fn resume(spec: &ResumeSpec) -> anyhow::Result<Outcome> {
             summary.faults = memory.fault_waits();
             Ok(ready)
         })();
-        let lost = memory.lost().or_else(|| disk.on_medium.lost(disk.shown.disk()));
+        let lost = memory.lost().or_else(|| disk.on_medium.lost(&disk.disk));
         let ended = memory.served().and_then(|(served, _)| served.disk().ended());
         summary.end_reason = ended.map(|reason| reason.as_str().to_owned());
         // From here on nothing may wait for the medium, the guest included.
         guest.kill();
+        let kept = close_kept(shown.kept());
         let ending = Deadline::unhurried(memory.abort().into_iter().collect());
         memory.close();
-        disk.shown.disk().close();
+        disk.disk.close();
         guest.end();
         drop(ending);
         let ready = went.map_err(|error: GuestError| {
@@ -187,6 +190,7 @@ pub fn resume(spec: &ResumeSpec) -> anyhow::Result<Outcome> {
             }
             boot::explain(&error, lost.clone(), &guest, &log)
         })?;
+        kept?;
         summary.ready_s = Some(ready.as_secs_f64());
         summary.wall_s = began.elapsed().as_secs_f64();
         summary.peak_rss_bytes = peak_rss_bytes();
@@ -203,6 +207,7 @@ fn needed(spec: &ResumeSpec) -> Vec<PathBuf> {
     let images = [Some(&spec.snapshot), spec.disk.as_ref()].into_iter().flatten();
     let mut needed: Vec<PathBuf> = images.flat_map(places_here).collect();
     needed.extend([spec.program.clone(), std::env::temp_dir()]);
+    needed.extend(spec.keep.clone());
     needed.extend(spec.network.iter().map(|_| PathBuf::from(RESOLV_CONF)));
     needed
 }
@@ -211,25 +216,30 @@ fn needed(spec: &ResumeSpec) -> Vec<PathBuf> {
 fn launch(
     spec: &ResumeSpec,
     description: &Description,
-    (memory, disk): (&ShownMemory, &OpenDisk),
+    (memory, disk): (&ShownMemory, &NbdDisk),
     (scratch, socket, agent): (&Path, &MonitorSocket, Option<&AgentSocket>),
 ) -> anyhow::Result<Launch> {
     let Part { offset, bytes } = description.overlay;
-    // Whole sectors: zeros follow to the end of the block.
-    let bytes = bytes.next_multiple_of(BLOCK_BYTES);
+    let writes = if disk.kept().is_some() {
+        DiskWrites::Kept
+    } else {
+        // Whole sectors: zeros follow to the end of the block.
+        let bytes = bytes.next_multiple_of(BLOCK_BYTES);
+        let written = FilePart { path: memory.file.clone(), offset, bytes };
+        DiskWrites::Discarded { overlay: boot::empty_overlay(scratch, description.disk_bytes)?, written }
+    };
     let resumed = Resumed {
         program: spec.program.clone(),
         accelerator: accelerator(description, &memory.name)?,
         memory: ByteSize(description.memory_bytes),
-        drive: disk.shown.drive(),
+        drive: disk.drive(),
         scratch: scratch.to_owned(),
         parts: Resumable {
             monitor: socket.path().to_owned(),
             machine: description.machine.clone(),
             cpu: description.cpu.clone(),
             memory_file: memory.file.clone(),
-            overlay: boot::empty_overlay(scratch, description.disk_bytes)?,
-            written: Some(FilePart { path: memory.file.clone(), offset, bytes }),
+            writes,
             agent: agent.map(|agent| agent.path().to_owned()),
         },
         network: description.has_network.then(|| match &spec.network {
@@ -300,39 +310,50 @@ fn state_of(memory: &ShownMemory, part: Part) -> Result<File, GuestError> {
     let failed = |source| GuestError::Monitor { action: "read the state of devices for", source };
     let descriptor = rustix::fs::memfd_create("headstart-state", MemfdFlags::CLOEXEC);
     let mut file = File::from(descriptor.map_err(|errno| failed(errno.into()))?);
-    let mut piece = vec![0; to_usize(part.bytes.min(STATE_PIECE_BYTES))];
-    let mut at = 0;
-    while at < part.bytes {
-        let piece = &mut piece[..to_usize((part.bytes - at).min(STATE_PIECE_BYTES))];
-        memory.read_at(part.offset + at, piece).map_err(failed)?;
-        file.write_all(piece).map_err(failed)?;
-        at += piece.len() as u64;
-    }
+    memory.read_part(part, |piece| file.write_all(piece)).map_err(failed)?;
     rustix::fs::seek(&file, rustix::fs::SeekFrom::Start(0)).map_err(|errno| failed(errno.into()))?;
     Ok(file)
 }
 
-/// The disk that the guest was booted from, over NBD.
+/// The disk that the guest was booted from.
 struct OpenDisk {
     source: ImageSource,
     on_medium: OnMedium,
-    shown: NbdDisk,
+    disk: Arc<ServedDisk>,
 }
 
 impl OpenDisk {
-    fn open(spec: &ResumeSpec, source: ImageSource, folder: &Path) -> anyhow::Result<Self> {
+    fn open(spec: &ResumeSpec, source: ImageSource) -> anyhow::Result<Self> {
         let on_medium = medium::open(source.clone(), &spec.medium, &Damage::default())?;
         let mode = if spec.prefetches { Prefetching::Hold } else { Prefetching::Off };
         let config = start::config(&source, mode, Some(spec.limits), &spec.medium)?;
         let (store, config) = (Arc::clone(&on_medium.store), on_medium.config(&config));
-        let shown = NbdDisk::start(store, folder, &config, spec.disk_watch.clone(), None)
+        let disk = config
+            .open(store, spec.disk_watch.clone())
             .with_context(|| format!("the disk of the guest, {}", source.display()))?;
-        Ok(Self { source, on_medium, shown })
+        Ok(Self { source, on_medium, disk })
+    }
+
+    /// Shows it to the guest, in this folder. Refuses what does not fit together, before QEMU looks at it.
+    fn show(
+        &self,
+        spec: &ResumeSpec,
+        memory: &ShownMemory,
+        description: &Description,
+        folder: &Path,
+    ) -> anyhow::Result<NbdDisk> {
+        self.check(spec, description)?;
+        memory.use_base(&self.disk)?;
+        check_overlay(memory, description)?;
+        let disk_name = self.source.display().to_string();
+        let keeping = Keeping { memory, description, disk: &self.disk, disk_name: &disk_name };
+        let keep = spec.keep.as_deref().map(|path| keeping.open(path)).transpose()?;
+        NbdDisk::of(Arc::clone(&self.disk), folder, &disk_name, keep)
     }
 
     /// Refuses another disk than the guest was booted from.
     fn check(&self, spec: &ResumeSpec, description: &Description) -> Result<(), ResumeError> {
-        let found = self.shown.disk().image().disk_digest().to_string();
+        let found = self.disk.image().disk_digest().to_string();
         if found != description.disk_digest {
             return Err(ResumeError::OtherDisk {
                 snapshot: spec.snapshot.display().to_string(),
@@ -342,7 +363,7 @@ impl OpenDisk {
                 found,
             });
         }
-        let (named, there) = (description.disk_bytes, self.shown.disk().image().disk_bytes());
+        let (named, there) = (description.disk_bytes, self.disk.image().disk_bytes());
         if named != there {
             let why = format!("it names a disk of {named} bytes, and {} has {there}", self.source.display());
             return Err(ResumeError::Description { snapshot: spec.snapshot.display().to_string(), why });

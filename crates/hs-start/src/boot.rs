@@ -38,7 +38,7 @@ use hs_guest::first_program::FirstProgram;
 use hs_guest::qemu::Drive;
 use hs_guest::uml::{self, Uml};
 use hs_guest::{Guest, GuestError, Launch, jail, network, uml_trial};
-use hs_keep::{KeepFile, OpenedAs};
+use hs_keep::{KeepFile, KeptDisk, OpenedAs};
 use hs_linux::fsmount::FileSystem;
 use hs_serve::FileAccess;
 use hs_serve::{ServeConfig, ServedDisk};
@@ -68,7 +68,7 @@ pub use self::guest_read_ahead::GuestReadAhead;
 pub use self::identity::{check_has_init, identify, is_image};
 use self::medium_reads::MediumReads;
 pub use self::medium_reads::{MediumRead, MediumStart};
-pub use self::nbd_disk::NbdDisk;
+pub use self::nbd_disk::{NbdDisk, close_kept};
 use self::own_recording::OwnRecording;
 use self::qemu::OnQemu;
 pub use self::qemu::{KernelOf, QemuSpec};
@@ -332,7 +332,7 @@ pub fn boot(spec: &BootSpec) -> anyhow::Result<Booted> {
         drop(looking);
         // From here on nothing may wait for the medium, the guest included.
         guest.kill();
-        let kept = served.close_kept();
+        let kept = close_kept(served.kept());
         let ending = Deadline::unhurried(served.abort().into_iter().collect());
         served.close();
         guest.end();
@@ -373,6 +373,7 @@ fn needed(spec: &BootSpec) -> Vec<PathBuf> {
     // Where the console of a boot that fails is kept.
     needed.push(std::env::temp_dir());
     needed.extend(spec.save.as_ref().map(|save| save.output().to_owned()));
+    needed.extend(spec.keep.clone());
     match &spec.vmm {
         Vmm::Uml { kernel } => needed.push(kernel.clone()),
         Vmm::Qemu(qemu) => {
@@ -528,18 +529,12 @@ impl ShownDisk {
         }
     }
 
-    /// What the guest has written comes to the medium, where it lasts. The guest has ended.
-    fn close_kept(&self) -> anyhow::Result<()> {
-        let kept = match self {
+    /// The disk with what the guest writes, where that lasts.
+    fn kept(&self) -> Option<&Arc<KeptDisk>> {
+        match self {
             Self::Nbd(nbd) => nbd.kept(),
             Self::Image(served) => served.kept(),
             Self::Raw(_) => None,
-        };
-        match kept.map(|kept| (kept, kept.close())) {
-            Some((kept, Err(_))) => {
-                bail!("{}: what was written last may not last: see the lines above", kept.path().display())
-            }
-            _ => Ok(()),
         }
     }
 

@@ -457,10 +457,11 @@ fn show(
 
 fn mount(spec: &Start, on_medium: Option<&OnMedium>) -> anyhow::Result<Mounted> {
     let mut guard = Guard::start();
-    let needed = match &spec.disk {
+    let mut needed = match &spec.disk {
         Disk::Image { image, .. } => places_here(image),
         Disk::Foreign { path } | Disk::Directory { path } => vec![path.clone()],
     };
+    needed.extend(spec.keep.clone());
     let work = Workdir::new(&needed)?;
     let mut learned_windows = None;
     let (served, fs, lower) = match (&spec.disk, on_medium) {

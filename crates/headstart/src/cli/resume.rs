@@ -11,15 +11,25 @@ use super::emulation::EmulationFlags;
 use super::guest_network::NetworkFlags;
 use super::image::ImageArg;
 use super::insecure::InsecureFlag;
+use super::keep::KeepFlag;
 use super::prefetch::PrefetchLimits;
 use super::seconds;
 
 /// The help of the snapshot.
 const SNAPSHOT: &str = "A snapshot that `boot --snapshot-out` wrote (file or address, as for `run`)";
 
+/// The help of the file for what the guest writes.
+const KEEP: &str = "Keep what the guest writes to its disk in FILE, which is made if it is not there";
+const KEEP_LONG: &str = "Keep what the guest writes to its disk in FILE, which is made if it is not there
+
+FILE begins with what the guest had written when it was saved. When more was written, `boot DISK --keep FILE` \
+goes on from there. The saved guest goes on with FILE only after `overlay revert` to the snapshot of its \
+beginning, which FILE has: the guest's memory knows no other disk.";
+
 /// Flags of `headstart resume`.
 #[derive(Debug, Args)]
 #[command(mut_arg("image", |arg| arg.value_name("SNAPSHOT").help(SNAPSHOT).long_help(SNAPSHOT)))]
+#[command(mut_arg("keep", |arg| arg.help(KEEP).long_help(KEEP_LONG).conflicts_with("record")))]
 pub(crate) struct Resume {
     #[command(flatten)]
     pub snapshot: ImageArg,
@@ -54,6 +64,8 @@ pub(crate) struct Resume {
     /// Memory for the guest's writes to its disk. They are discarded at the end.
     #[arg(long, value_name = "SIZE", default_value = "1G", help_heading = "Guest", hide_short_help = true)]
     pub scratch: ByteSize,
+    #[command(flatten)]
+    pub keep: KeepFlag,
     #[command(flatten)]
     pub network: NetworkFlags,
     /// Write the console's output to FILE. The output of a failed resume is always kept.

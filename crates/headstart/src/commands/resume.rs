@@ -47,6 +47,7 @@ pub(crate) fn spec(args: &Resume) -> anyhow::Result<ResumeSpec> {
         warm: args.warm,
         program: qemu::find_program(&std::env::var_os("PATH").unwrap_or_default())?,
         scratch: args.scratch,
+        keep: args.keep.keep.as_deref().map(std::path::absolute).transpose()?,
         typed: args.typed.clone(),
         prompt: args.prompt.clone(),
         ready: args.ready.clone(),

@@ -10,11 +10,13 @@ use crate::scene::{Scene, run};
 
 const FOLDER: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/../hs-format/tests/vectors");
 /// Disks: of a root, of a disk that does not end with a block, of the root with changes, with one block
-/// changed, and with the changes up to the snapshot.
+/// changed, with another, and with the changes up to the snapshot; and of a root that was laid out like one.
 const ROOT: &str = "3cf46a053dc271b0762ee1e5764c82761c48399cc57e3512fe9995d1eaecf615";
 const ODD: &str = "a5c3fdc4e6dfcfe63f72a9843e664018f87cc931361b771ad2c0435f60c2c28d";
 const CHANGED: &str = "78f68cfffc20cd299393f3820cb29b60dbd6d7778960d98d84a980cf3bc03fb3";
 const ONE_BLOCK: &str = "84183ccef2c9b711fb100fa0d2fc1fe718906e8cd37bdc332c22546408f58d44";
+const OTHER_BLOCK: &str = "71a6cd2dead50bb0e5b0f1d5ae97b7e1a7ceebe4f50616531181ac909149acec";
+const LIKE: &str = "b4f3d6b6b1ffd55aef18262994427dd7052c65518a520e32d65512a26c2ca2a3";
 const EARLY: &str = "b4ca09ff45e90182981213cf9bb982378e438b6f7d9a06de9761e6aaf92b134c";
 /// Of the sampled pack it is a name of what is known of the file.
 const SAMPLED: &str = "18fd2900ff62aefc958c59c976dbf94e0cf6c2ccf69b056b0d01bda527fa2f46";
@@ -54,7 +56,8 @@ fn holds(scene: &Scene, name: &str, more: &[&str], disk: &str) {
 #[test]
 fn images_a_delta_and_packs_hold_their_disks() {
     let images = ["store.hsi", "zstd.hsi", "lz4.hsi", "zlib.hsi", "hot.hsi"];
-    let scene = kept(&[&images[..], &["delta.hsi", "borrowed.hsi", "whole.hspk", "sampled.hspk"]].concat());
+    let others = ["delta.hsi", "borrowed.hsi", "stale.hsi", "like.hsi", "whole.hspk", "sampled.hspk"];
+    let scene = kept(&[&images[..], &others].concat());
     for name in images {
         holds(&scene, name, &[], if name == "store.hsi" { ODD } else { ROOT });
     }
@@ -63,6 +66,8 @@ fn images_a_delta_and_packs_hold_their_disks() {
     // Its base is a disk, and not a file.
     holds(&scene, "delta.hsi", &["--base", &scene.arg("lz4.hsi")], CHANGED);
     holds(&scene, "borrowed.hsi", &["--base", &base], ONE_BLOCK);
+    holds(&scene, "stale.hsi", &["--base", &base], OTHER_BLOCK);
+    holds(&scene, "like.hsi", &[], LIKE);
     unpack_disk(&scene);
     holds(&scene, "whole.hspk", &["--against", &scene.arg("disk.raw")], ROOT);
     holds(&scene, "sampled.hspk", &["--against", &scene.arg("disk.raw")], SAMPLED);

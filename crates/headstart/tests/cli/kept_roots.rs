@@ -11,6 +11,7 @@ use crate::nbd::{end, holed, serve};
 use crate::nbd_writer::NbdWriter;
 use crate::scene::{Ran, Running, START, Scene, headstart, machine_has, mount, run, tool};
 use crate::service::server_of;
+use crate::starts::with_empty_mnt;
 use crate::supervised::{kill, served_again};
 
 const KILLS: usize = 3;
@@ -70,6 +71,20 @@ fn what_a_program_writes_is_there_at_the_next_run() {
     let about = tool("dumpe2fs", &["-h", &scene.arg("dir/disk.img")]).stdout;
     tool("umount", &[&dir]);
     assert!(about.contains("has_journal"), "{about}");
+    scene.wait_until_clean();
+}
+
+/// A start covers a folder in which nothing lies that it needs.
+#[test]
+fn changes_may_lie_wherever_one_mounts() {
+    if !machine_has(&[START, TOOLS, &["/usr/bin/unshare"]].concat()) {
+        return;
+    }
+    let scene = Scene::new();
+    let image = roomy(&scene);
+    let script = "$0 -q run $1 --keep /mnt/changes -- /bin/busybox sh -c 'echo kept >/etc/new'
+        $0 -q run $1 --keep /mnt/changes -- /bin/busybox cat /etc/new; ls -A /mnt";
+    assert_eq!(with_empty_mnt(script, &[&image]).ok().stdout, "kept\nchanges\n");
     scene.wait_until_clean();
 }
 

@@ -11,7 +11,9 @@ use crate::boots::{assert_nothing_is_in_tmp, assert_nothing_is_left_after, boot,
 use crate::mounts::umount;
 use crate::qemu_boots::{GUEST, QEMU, install_kernel};
 use crate::qemu_kernels::linux;
-use crate::scene::{Ran, Running, Scene, has_tools, headstart, machine_has, made_once, mount, run, tool};
+use crate::scene::{
+    Ran, Running, Scene, has_tools, headstart, machine_has, made_once, mount, run, tool, wait_until,
+};
 use crate::service::server_of;
 use crate::supervised::{kill, served_again};
 
@@ -251,6 +253,92 @@ fn a_changed_snapshot_is_refused() {
         );
         assert!(!ran.stderr.contains("panicked"), "{ran:?}");
     }
+}
+
+/// Forgets what the guest has of its disk in memory.
+const FORGET: &str = "busybox mount -t proc p /proc; echo 3 >/proc/sys/vm/drop_caches";
+
+#[test]
+fn what_a_resumed_guest_writes_is_kept_and_its_memory_knows_no_other_disk() {
+    let Some(scene) = saved() else { return };
+    let [snapshot, disk, keep, console] =
+        ["saved.hsi", "guest.hsi", "changes", "console"].map(|name| scene.arg(name));
+    let before = fs::read(&disk).expect("the disk");
+    let said = || fs::read_to_string(&console).unwrap_or_default();
+    let flags = ["--keep", &keep, "--console", &console];
+    let recording = ["resume", &snapshot, "--keep", &keep, "--record", "x"];
+    run(recording).fails(2, &["--keep", "--record"]);
+
+    // What it has synced is there after the program was killed. Its ext4 has no journal: the first sync
+    // writes blocks of the ext4 itself behind its flush.
+    let typed = "echo kept words >/kept; sync; sync; echo synced $((6*7))";
+    let words = ["resume", &snapshot, "--type", typed, "--ready", "never"].into_iter().chain(flags);
+    let mut command = headstart(words);
+    command.env("TMPDIR", scene.path("tmp"));
+    let running = Running::start_command(command);
+    wait_until("the guest has synced its file", || said().contains("synced 42"));
+    running.signal(Signal::KILL);
+    drop(running.end());
+    scene.wait_until_clean();
+    run(["overlay", "check", &keep]).ok();
+    let listed = run(["overlay", "list", "--json", &keep]).ok().json();
+    let name = listed[0]["snapshots"][0]["name"].as_str().expect("it has a snapshot").to_owned();
+    assert!(name.starts_with("resumed-") && name.len() == 24, "{name}");
+
+    // The saved memory must not have that disk, which other commands have.
+    let boots = format!("`headstart boot {disk} --keep {keep}`");
+    let reverts = format!("`headstart overlay revert {keep} {name}`");
+    let go_on = |ask: &[&str]| resume(&scene, &snapshot, &[&flags[..], ask].concat());
+    go_on(&ASK).fails(1, &["was written to since", "saved.hsi", &boots, &reverts]);
+    let on_disk = |name: &str| {
+        let dir = scene.folder(name);
+        mount(&scene, &[&disk, &dir, "--keep", &keep]).ok();
+        let found = ["/written", "/kept"].map(|path| {
+            let request = format!("cat {path}");
+            tool("debugfs", &["-R", &request, &scene.arg(&format!("{name}/disk.img"))]).stdout
+        });
+        umount(&dir);
+        scene.wait_until_clean();
+        found
+    };
+    assert_eq!(on_disk("first"), ["saved words\n", "kept words\n"]);
+
+    // It goes on with the disk that it was saved with, and what it writes then lasts too.
+    run(["overlay", "revert", &keep, &name]).ok();
+    let typed = "cat /written; cat /kept || echo is not there; echo more words >/kept; sync";
+    let ask = ["--type", FORGET, "--type", typed, "--type", "echo answer $((6*7))", "--ready", "answer 42"];
+    go_on(&ask).ok();
+    let said = said().replace('\r', "");
+    assert!(said.contains("# saved words\n") && said.contains("\nis not there"), "{said}");
+    assert_eq!(on_disk("second"), ["saved words\n", "more words\n"]);
+    go_on(&ASK).fails(1, &[&reverts]);
+
+    // Without that snapshot it is a disk like any other.
+    run(["overlay", "delete", &keep, &name]).ok();
+    go_on(&ASK)
+        .fails(1, &["changes does not have the disk of the guest", "a file that is not there", &boots]);
+    assert!(fs::read(&disk).expect("the disk") == before);
+    scene.wait_until_clean();
+    assert_nothing_is_in_tmp(&scene);
+}
+
+/// And not its end: it goes on, and can make room.
+#[test]
+fn a_medium_of_changes_that_is_full_is_an_error_of_the_guest() {
+    let Some(scene) = saved() else { return };
+    let (small, snapshot, console) = (scene.folder("small"), scene.arg("saved.hsi"), scene.arg("console"));
+    tool("mount", &["-t", "tmpfs", "-o", "size=24m", "small", &small]);
+    let keep = scene.arg("small/changes");
+    let typed = "while cat /fine; do :; done | busybox head -c 40000000 | dd of=/filled bs=65536 conv=fsync || \
+                 echo it is f''ull";
+    let ask = ["--type", typed, "--type", "echo answer $((6*7))", "--ready", "answer 42"];
+    let flags = ["--keep", &keep, "--console", &console];
+    let ran = resume(&scene, &snapshot, &[&ask[..], &flags].concat()).ok();
+    let said = fs::read_to_string(&console).expect("the console");
+    assert!(said.contains("it is full") && ran.stderr.contains("No space left"), "{ran:?} {said}");
+    run(["overlay", "check", &keep]).ok();
+    tool("umount", &[&small]);
+    scene.wait_until_clean();
 }
 
 #[test]

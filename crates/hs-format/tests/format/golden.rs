@@ -32,8 +32,9 @@ macro_rules! golden {
 const ROOT: &str = "3cf46a053dc271b0762ee1e5764c82761c48399cc57e3512fe9995d1eaecf615";
 
 /// Whole images: of each codec, without and with hot segments and hints, and one whose disk does not end with
-/// a block. Of `small.hsi` the disk is that of [`small_recipe`].
-const IMAGES: [Golden; 6] = [
+/// a block. Of `small.hsi` the disk is that of [`small_recipe`]. The last one is laid out like an image of an
+/// earlier state of its root, and stores a hot chunk of that with stale blocks.
+const IMAGES: [Golden; 7] = [
     golden!(
         "small.hsi",
         "894d5c6e82062d7d98258ae2c599c70a3d4c9a6730e7123ae9685600cb720cf3",
@@ -48,6 +49,11 @@ const IMAGES: [Golden; 6] = [
     golden!("lz4.hsi", "3e64d0e7c9bde3a94aa20519e3cb0e25f692047f25919fa97fa9f38199c5ff71", ROOT),
     golden!("zlib.hsi", "e92b974f868a5f0071e063d780860c0346578867f0db8550d43008b4992b6af1", ROOT),
     golden!("hot.hsi", "257ab097c5b98b9be96283396bb4b2835de7195721c8f1a6d68fb2fdc843e9af", ROOT),
+    golden!(
+        "like.hsi",
+        "1110e0ae0238497f441b2dda518a9d4e8c0ce69498c8529e472c7f8f2e6db714",
+        "b4f3d6b6b1ffd55aef18262994427dd7052c65518a520e32d65512a26c2ca2a3"
+    ),
 ];
 
 /// Changes of that root, with `hot.hsi` as the base.
@@ -62,6 +68,13 @@ const BORROWED: Golden = golden!(
     "borrowed.hsi",
     "d3069d9301e5e2f2de42243f222fb7714530fad765d4ec4d1172dca82c23757b",
     "84183ccef2c9b711fb100fa0d2fc1fe718906e8cd37bdc332c22546408f58d44"
+);
+
+/// Another block of that root changed: it borrows all seven hot chunks, of which one has a stale block.
+const STALE: Golden = golden!(
+    "stale.hsi",
+    "2514f5e2e6ad171fb5f3f9b4dbf9cc92d42e84f63049e3574b0e2d932515656d",
+    "71a6cd2dead50bb0e5b0f1d5ae97b7e1a7ceebe4f50616531181ac909149acec"
 );
 
 /// The superblock of the disk of `small.hsi`, stored: it does not depend on a version of zstd.
@@ -113,17 +126,36 @@ fn they_have_what_they_are_kept_for() {
     assert_eq!(delta.disk_digest, digest(DELTA.disk));
     let codecs: Vec<Codec> = chunks(DELTA.bytes).iter().map(|chunk| chunk.codec).collect();
     assert!(codecs.contains(&Codec::Composed) && codecs.contains(&Codec::Zstd), "{codecs:?}");
-    let borrowed = superblock(BORROWED.bytes);
-    let index = Unverified::new(slice(BORROWED.bytes, borrowed.hot[0].index));
-    let index = HotIndex::decode(index, &borrowed.hot[0], &borrowed).expect("an index");
-    assert_eq!(index.chunks.iter().filter(|hot| hot.is_borrowed).count(), 6);
-    assert_eq!((index.chunks.len(), borrowed.disk_digest), (7, digest(BORROWED.disk)));
+    let borrowed = hot_index(&BORROWED);
+    assert_eq!((borrowed.chunks.len(), borrowed_chunks(&borrowed), stale_blocks(&borrowed)), (7, 6, 0));
+    assert_eq!(superblock(BORROWED.bytes).disk_digest, digest(BORROWED.disk));
+    // R60: a stale block is in a chunk that is borrowed, and in one that is stored.
+    let stale = hot_index(&STALE);
+    assert_eq!((stale.chunks.len(), borrowed_chunks(&stale), stale_blocks(&stale)), (8, 7, 1));
+    assert_eq!(superblock(STALE.bytes).disk_digest, digest(STALE.disk));
+    let like = hot_index(&IMAGES[6]);
+    assert_eq!((borrowed_chunks(&like), stale_blocks(&like)), (0, 1));
+    assert!(superblock(STALE.bytes).features.has_stale() && superblock(IMAGES[6].bytes).features.has_stale());
+}
+
+fn hot_index(golden: &Golden) -> HotIndex {
+    let superblock = superblock(golden.bytes);
+    let index = Unverified::new(slice(golden.bytes, superblock.hot[0].index));
+    HotIndex::decode(index, &superblock.hot[0], &superblock).expect("an index")
+}
+
+fn borrowed_chunks(index: &HotIndex) -> usize {
+    index.chunks.iter().filter(|hot| hot.is_borrowed).count()
+}
+
+fn stale_blocks(index: &HotIndex) -> u32 {
+    index.chunks.iter().map(|hot| hot.stale_blocks).sum()
 }
 
 /// A table has one encoding; chunks have not, so these are not made again.
 #[test]
 fn tables_are_written_again_byte_for_byte() {
-    for golden in IMAGES.iter().chain([&DELTA, &BORROWED]) {
+    for golden in IMAGES.iter().chain([&DELTA, &BORROWED, &STALE]) {
         check_tables(golden.file, golden.bytes);
         let superblock = superblock(golden.bytes);
         assert_eq!(superblock.image_digest().to_string(), golden.image, "{}", golden.file);

@@ -2,7 +2,7 @@
 
 use hs_format::limits::{DISK_DIGEST_WINDOW_BYTES, SUPERBLOCK_BYTES};
 use hs_format::*;
-use hs_units::ByteRange;
+use hs_units::{BLOCK_BYTES, ByteRange};
 
 fn slice(image: &[u8], range: ByteRange) -> Result<&[u8], FormatError> {
     let found = image.len() as u64;
@@ -34,11 +34,13 @@ pub(crate) fn read_image(image: &[u8]) -> Result<Vec<u8>, FormatError> {
         for (number, hot) in index.chunks.iter().enumerate() {
             let raw = decode_chunk(image, segment.in_file(hot.chunk.range), &hot.chunk, &mut decompressor)?;
             let mut rest = raw.as_slice();
-            for run in index.extents_of(number as u32) {
-                let (blocks, others) = rest.split_at(run.bytes() as usize);
+            for run in index.runs_of(number as u32) {
+                let (blocks, others) = rest.split_at((run.blocks() * BLOCK_BYTES) as usize);
+                rest = others;
+                // R60: what is stale is passed over.
+                let HotRun::Disk(run) = run else { continue };
                 let cold = &disk[run.start.byte_offset() as usize..run.end().byte_offset() as usize];
                 assert_eq!(blocks, cold, "hot copy of {run}");
-                rest = others;
             }
         }
     }

@@ -121,13 +121,38 @@ def pointer(headstart, work):
         "--date", "2026-11-28", "--expires", "never")
 
 
+def delta(headstart, work, folder, name, *commands):
+    """A delta of the `hot.hsi` that is kept."""
+    overlay, image = work / f"{name}.hsk", folder / "hot.hsi"
+    write(headstart, work, overlay, image, *commands)
+    run(headstart, "-q", "commit", image, overlay, "--delta", "-o", work / name)
+
+
 def borrowed(headstart, work, folder):
-    """A delta of the `hot.hsi` that is kept, which borrows six of its seven hot chunks. It came a little
-    later than the others: `delta.hsi` is of a program that stored hot chunks in any case."""
-    overlay, image = work / "other.hsk", folder / "hot.hsi"
-    write(headstart, work, overlay, image, "write -P 68 148k 4k")
-    run(headstart, "-q", "commit", image, overlay, "--delta", "-o", work / "borrowed.hsi")
-    return [work / "borrowed.hsi"]
+    """It borrows six of the seven hot chunks. It came a little later than the others: `delta.hsi` is of a
+    program that stored hot chunks in any case, and this one of a program that borrowed no chunk with a stale
+    block."""
+    delta(headstart, work, folder, "borrowed.hsi", "write -P 68 148k 4k")
+
+
+def stale(headstart, work, folder):
+    """It borrows all seven hot chunks, of which one has a stale block, and stores the block that is new."""
+    delta(headstart, work, folder, "stale.hsi", "write -P 85 148k 4k")
+
+
+def like(headstart, work, _):
+    """An image that is laid out like one before it, and stores its hot chunk, of which a block is stale."""
+    root, before, profile = tree(work), work / "before.hsi", work / "before.hsp"
+    run(headstart, "-q", "build", root, "-o", work / "cold.hsi", "--codec", "zstd:9", "--window", "16K")
+    run(headstart, "-q", "profile", work / "cold.hsi", "-o", profile, "--", *COMMAND)
+    run(headstart, "-q", "optimize", work / "cold.hsi", "-p", profile, "-o", before)
+    words = (root / "etc/words").read_text()
+    (root / "etc/words").write_text("omega" + words[5:])
+    run(headstart, "-q", "build", root, "-o", work / "like.hsi", "--like", before, "--codec", "zstd:9")
+
+
+# What came later, one by one.
+LATER = {"borrowed.hsi": borrowed, "stale.hsi": stale, "like.hsi": like}
 
 
 def first_ones(headstart, work):
@@ -145,8 +170,12 @@ def main():
     folder.mkdir(exist_ok=True)
     with tempfile.TemporaryDirectory() as name:
         work = Path(name)
-        is_begun = (folder / "hot.hsi").exists()
-        made = borrowed(headstart, work, folder) if is_begun else first_ones(headstart, work)
+        if (folder / "hot.hsi").exists():
+            made = [work / name for name in LATER if not (folder / name).exists()]
+            for path in made:
+                LATER[path.name](headstart, work, folder)
+        else:
+            made = first_ones(headstart, work)
         for path in sorted(made):
             target = folder / path.name
             assert not target.exists(), f"{target} is kept as it is"

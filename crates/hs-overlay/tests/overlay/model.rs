@@ -45,6 +45,7 @@ fn run(seed: u64) {
                 let name = format!("at {version}");
                 world.overlay.take_snapshot(&name, version).expect("a free name");
                 world.close();
+                assert_eq!(world.overlay.is_at(&name), Some(true), "seed {seed}");
                 kept.push((name, model.clone()));
             }
             _ if !kept.is_empty() => {
@@ -61,6 +62,10 @@ fn run(seed: u64) {
             }
             _ => {}
         }
+        for (name, of_snapshot) in &kept {
+            let is_at = world.overlay.is_at(name).expect("there is one");
+            assert!(!is_at || model == *of_snapshot, "seed {seed}, snapshot {name}");
+        }
         for _ in 0..4 {
             let block = prng.below(BLOCKS);
             assert_eq!(world.version(block), model[block as usize], "seed {seed}, block {block}");
@@ -71,6 +76,7 @@ fn run(seed: u64) {
     assert_eq!(world.versions(), model, "seed {seed}");
     for (name, model) in kept {
         world.overlay.revert(&name).expect("there is one");
+        assert_eq!(world.overlay.is_at(&name), Some(true), "seed {seed}, snapshot {name}");
         assert_eq!(world.versions(), model, "seed {seed}, snapshot {name}");
     }
 }

@@ -3,6 +3,7 @@
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
+use anyhow::bail;
 use hs_disk::Watch;
 use hs_guest::qemu::Drive;
 use hs_keep::{KeepFile, KeptDisk};
@@ -37,7 +38,19 @@ impl NbdDisk {
         watch: Option<Arc<dyn Watch>>,
         keep: Option<KeepFile>,
     ) -> anyhow::Result<Self> {
-        let disk = config.open(store, watch)?;
+        Self::of(config.open(store, watch)?, folder, &config.source_name, keep)
+    }
+
+    /// The same of a disk that is open already, with its name for messages.
+    ///
+    /// # Errors
+    /// When its changes cannot be kept in the file, or no server can be started.
+    pub fn of(
+        disk: Arc<ServedDisk>,
+        folder: &Path,
+        name: &str,
+        keep: Option<KeepFile>,
+    ) -> anyhow::Result<Self> {
         let socket = folder.join(SOCKET);
         let image = Arc::clone(&disk);
         let kept = keep.map(|file| KeptDisk::new(disk.clone(), file).map(Arc::new)).transpose()?;
@@ -45,8 +58,7 @@ impl NbdDisk {
             Some(kept) => ExportedDisk::Kept(Arc::new(KeptImage { disk: Arc::clone(kept), image })),
             None => image.into(),
         };
-        let export =
-            Export { name: EXPORT.to_owned(), description: config.source_name.clone(), disk: exported };
+        let export = Export { name: EXPORT.to_owned(), description: name.to_owned(), disk: exported };
         let address = NbdAddress::Unix(socket.clone());
         let listeners = NbdListeners::at(&[address])?;
         let server = NbdServer::start(vec![export], listeners, NbdOptions::default())?;
@@ -66,5 +78,18 @@ impl NbdDisk {
     /// Where QEMU finds it.
     pub fn drive(&self) -> Drive {
         Drive::Nbd { socket: self.socket.clone(), export: EXPORT.to_owned() }
+    }
+}
+
+/// What a guest that has ended has written comes to the medium, where it lasts.
+///
+/// # Errors
+/// When it may not last.
+pub fn close_kept(kept: Option<&Arc<KeptDisk>>) -> anyhow::Result<()> {
+    match kept.map(|kept| (kept, kept.close())) {
+        Some((kept, Err(_))) => {
+            bail!("{}: what was written last may not last: see the lines above", kept.path().display())
+        }
+        _ => Ok(()),
     }
 }

@@ -11,7 +11,7 @@ use hs_build::read_linked_file;
 use hs_guest::line_socket::LineSocket;
 use hs_guest::network::Network;
 use hs_guest::qemu::{Accelerator, Begin, Bus, Drive, Firmware, Qemu, SecondLine};
-use hs_guest::resumable::{self, Resumable};
+use hs_guest::resumable::{self, DiskWrites, Resumable};
 use hs_guest::{Guest, GuestError, Launch, kvm, qemu_trial};
 use hs_image::{Blocks, Image};
 use hs_linux::fsmount::{FileSystem, FsMount, FsMountOptions};
@@ -223,8 +223,7 @@ impl OnQemu {
                 machine: resumable::MACHINE.to_owned(),
                 cpu: resumable::portable_cpu(self.accelerator).to_owned(),
                 memory_file: saving.memory_file(),
-                overlay: empty_overlay(&self.scratch, disk_bytes)?,
-                written: None,
+                writes: DiskWrites::Saved(empty_overlay(&self.scratch, disk_bytes)?),
                 agent: Some(saving.agent()),
             });
         }

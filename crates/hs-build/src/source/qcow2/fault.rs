@@ -43,6 +43,12 @@ pub enum Qcow2Fault {
         /// Where it lies.
         offset: u64,
     },
+    /// Two parts of the disk have the same bytes of the file.
+    #[error("its tables name the cluster at {offset} twice")]
+    SharedCluster {
+        /// Where it lies.
+        offset: u64,
+    },
     /// A compressed cluster that does not unpack.
     #[error("the compressed cluster at {offset} is damaged")]
     Cluster {

@@ -3,6 +3,7 @@
 mod fault;
 pub(super) mod file;
 mod header;
+mod own_parts;
 mod served;
 
 use std::fs::File;
@@ -13,6 +14,7 @@ use std::path::{Path, PathBuf};
 pub use fault::Qcow2Fault;
 use file::{Bytes, Qcow2File, Run, push};
 use hs_units::{BLOCK_BYTES, ByteRange, to_usize};
+pub use own_parts::{OwnPart, own_parts};
 use parking_lot::Mutex;
 use rustix::fs::{CWD, Mode};
 pub(super) use served::{BackingName, Qcow2Store, in_blocks};
