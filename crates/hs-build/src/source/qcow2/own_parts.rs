@@ -143,7 +143,7 @@ mod tests {
     fn parts_come_as_they_lie_in_the_file() {
         let entries = [5, 0, 3, 4, 0].map(|place| place * CLUSTER);
         // The first cluster may end early, and of zeros a place may be kept.
-        let entries = [&entries[..], &[1, 6 * CLUSTER | 1, 0]].concat();
+        let entries = [&entries[..], &[1, (6 * CLUSTER) | 1, 0]].concat();
         let found = parts(&file(16, 8 * CLUSTER, &entries), 2 * CLUSTER + 100).unwrap();
         assert_eq!(found, [part(2, 2, Some(3)), part(0, 1, Some(5)), part(5, 2, None)]);
         assert!(parts(&file(16, 8 * CLUSTER, &[0; 8]), 0).unwrap().is_empty());
@@ -159,7 +159,7 @@ mod tests {
         assert!(twice.contains("twice"), "{twice}");
         let outside = refused(16, &[5 * CLUSTER]);
         assert!(outside.contains("behind the end of the file"), "{outside}");
-        assert!(refused(16, &[1 << 62 | 3 * CLUSTER]).contains("compressed"));
+        assert!(refused(16, &[(1 << 62) | (3 * CLUSTER)]).contains("compressed"));
         assert!(refused(9, &[3 << 9, 0]).contains("smaller than a block"));
     }
 }
