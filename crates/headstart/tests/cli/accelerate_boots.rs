@@ -128,6 +128,7 @@ fn dracut_reads_the_list_in_its_initramfs() {
              headstart accelerate status --json; journalctl -b -o cat -u headstart-accelerate",
         );
         assert!(said.contains(is_recorded) && said.contains(asked), "{said}");
+        assert!(!said.contains("\"requests\": 0"), "{said}");
         shut_down(machine);
     }
     scene.wait_until_clean();
