@@ -209,7 +209,11 @@ pub type PagePlaces = FileRun;
 /// # Errors
 /// The kernel's: the file system may not know (`EOPNOTSUPP`, `ENOTTY`).
 pub fn places(file: impl AsFd) -> Result<Vec<PagePlaces>, Errno> {
-    file_extents(file, false).map(|extents| places_of(&pieces(&extents)))
+    file_extents(file, false).map(|extents| {
+        let pieces = pieces(&extents);
+        let is_block = |piece: &Piece| (piece.logical | piece.physical).is_multiple_of(BLOCK_BYTES);
+        if pieces.iter().all(is_block) { runs_of(&pieces) } else { places_of(&pieces) }
+    })
 }
 
 fn places_of(pieces: &[Piece]) -> Vec<PagePlaces> {
