@@ -17,6 +17,7 @@ pub(crate) struct BackgroundFillFlag {
         require_equals = true,
         default_missing_value = "always",
         overrides_with = "fill",
+        hide_possible_values = true,
         help_heading = "Remote images"
     )]
     fill: Option<FillWhen>,

@@ -22,8 +22,8 @@ pub(crate) struct Relocate {
     pub profile: Option<PathBuf>,
     /// Also on flash, where the order of blocks makes no difference, on a volume with snapshots, and while
     /// the machine runs on its battery.
-    #[arg(long)]
-    pub force: bool,
+    #[arg(long = "force")]
+    pub anyway: bool,
     /// Only tell how scattered the start lies, and whether another layout pays.
     #[arg(short = 'n', long)]
     pub dry_run: bool,

@@ -23,7 +23,7 @@ pub(crate) fn run(args: &Relocate, json: bool, quiet: bool) -> anyhow::Result<i3
         Some(profile) => of_profile(profile)?,
         None => of_list(args)?,
     };
-    let mut power = Power::new(args.force || args.dry_run);
+    let mut power = Power::new(args.anyway || args.dry_run);
     if power.is_battery() {
         bail!(
             "this machine runs on its battery, and moving blocks keeps the disk at work: connect it to the mains; \
@@ -33,7 +33,7 @@ pub(crate) fn run(args: &Relocate, json: bool, quiet: bool) -> anyhow::Result<i3
     let at_work = if args.dry_run { None } else { Some(AtWork::begin(&args.root)?) };
     let signals = Ends::block()?;
     let bar = Bar::new(quiet || json);
-    let options = Options { force: args.force, dry_run: args.dry_run };
+    let options = Options { force: args.anyway, dry_run: args.dry_run };
     let report = hs_relocate::relocate(&args.root, &wanted, options, &mut |progress| {
         bar.update("laying anew", progress.moved_bytes, progress.total_bytes);
         let is_off = at_work.as_ref().is_some_and(AtWork::is_switched_off);
