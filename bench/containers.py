@@ -6,7 +6,8 @@ Debian with pandas, and its conversions with the recorded start and without one;
 Cold is the first start of an image that this machine has never had, right after its pull; containerd and runc have
 started others before. A warm one follows it. Of a local image cold means empty page caches. `read` is what the
 recorded start needs, as the image stores it. AT_ONCE=3 starts fewer containers at once than 100, which take 10 GB of
-memory.
+memory. Where `soci` and `soci-snapshotter-grpc` are on PATH (scripts/soci.sh), the same image is started by them too,
+with an index of spans and by their parallel pull.
 """
 
 import os
@@ -43,7 +44,7 @@ disabled_plugins = ["io.containerd.snapshotter.v1.btrfs", "io.containerd.snapsho
     "io.containerd.snapshotter.v1.aufs", "io.containerd.snapshotter.v1.devmapper", "io.containerd.tracing.processor.v1.otlp"]
 [grpc]
   address = "{folder}/c.sock"
-[proxy_plugins.headstart]
+[proxy_plugins.{snapshotter}]
   type = "snapshot"
   address = "{folder}/s.sock"
 [plugins."io.containerd.internal.v1.opt"]
@@ -51,26 +52,41 @@ disabled_plugins = ["io.containerd.snapshotter.v1.btrfs", "io.containerd.snapsho
 """
 # What each series is told besides, by the version of its configuration (docs/CONTAINERD.md).
 OWN = {2: """[plugins."io.containerd.grpc.v1.cri".containerd]
-  snapshotter = "headstart"
+  snapshotter = "{snapshotter}"
   disable_snapshot_annotations = false
-""", 3: """[proxy_plugins.headstart.exports]
+""", 3: """[proxy_plugins.{snapshotter}.exports]
   enable_remote_snapshot_annotations = "true"
 [plugins."io.containerd.cri.v1.images"]
-  snapshotter = "headstart"
+  snapshotter = "{snapshotter}"
 [plugins."io.containerd.cri.v1.runtime"]
   restrict_oom_score_adj = true
 [[plugins."io.containerd.transfer.v1.local".unpack_config]]
   platform = "linux"
-  snapshotter = "headstart"
+  snapshotter = "{snapshotter}"
 [[plugins."io.containerd.transfer.v1.local".unpack_config]]
   platform = "linux"
   snapshotter = "overlayfs"
 """}
 
-def configuration(folder):
+# How SOCI pulls: as its documentation recommends for a parallel pull, and by the index that `soci convert` adds. Ports
+# are those of the registry and the links.
+SOCI = """[content_store]
+  type = "{store}"
+  containerd_address = "{folder}/c.sock"
+[pull_modes.soci_v2]
+  enable = {lazily}
+[pull_modes.parallel_pull_unpack]
+  enable = {parallel}
+  max_concurrent_downloads_per_image = 10
+  concurrent_download_chunk_size = "8mb"
+  max_concurrent_unpacks_per_image = 10
+  discard_unpacked_layers = true
+"""
+
+def configuration(folder, snapshotter):
     """That of the containerd on PATH: the second series has another one than Debian 12's."""
     version = 2 if re.search(r" v?1\.", run("containerd", "--version")) else 3
-    return CONFIG.format(version=version, folder=folder) + OWN[version]
+    return (CONFIG + OWN[version]).format(version=version, folder=folder, snapshotter=snapshotter)
 
 class Link:
     """A relay to the registry that makes requests late, sends so many bytes a second, and counts both."""
@@ -138,19 +154,24 @@ def field(number, content):
     return bytes([number << 3 | 2]) + length + bytes([size]) + content
 
 class Machine:
-    """A containerd with a snapshotter of headstart's, and overlayfs."""
+    """A containerd with a snapshotter, and overlayfs."""
 
-    def __init__(self, folder):
-        self.folder, self.count, self.cache = folder, 0, folder / "cache"
+    def __init__(self, folder, snapshotter="headstart"):
+        self.folder, self.count, self.cache, self.snapshotter = folder, 0, folder / "cache", snapshotter
+        folder.mkdir(exist_ok=True)
+
+    def server(self):
+        """The words of the snapshotter's program."""
+        folder = self.folder
+        return [headstart_path(), "snapshotter", "--root", folder / "root", "serve", "--socket", folder / "s.sock",
+                "--containerd", folder / "c.sock", "--", "--disk-cache", self.cache]
 
     @contextmanager
     def running(self):
         folder = self.folder
-        (folder / "containerd.toml").write_text(configuration(folder))
+        (folder / "containerd.toml").write_text(configuration(folder, self.snapshotter))
         quiet = {"stdout": subprocess.DEVNULL, "stderr": (folder / "log").open("a")}
-        words = [headstart_path(), "snapshotter", "--root", folder / "root", "serve", "--socket", folder / "s.sock",
-                 "--containerd", folder / "c.sock", "--", "--disk-cache", self.cache]
-        with program(*words, ready=(folder / "s.sock").exists, **quiet), \
+        with program(*self.server(), ready=(folder / "s.sock").exists, **quiet), \
              program("containerd", "-c", folder / "containerd.toml", ready=lambda: self.tries("version"), **quiet):
             yield
 
@@ -172,7 +193,7 @@ class Machine:
 
     def pull(self, image, snapshotter):
         began = time.monotonic()
-        if snapshotter == "headstart":
+        if snapshotter == self.snapshotter:
             self.cri("PullImage", image)
         else:
             run(*self.words("image", "pull", "--plain-http", "--snapshotter", snapshotter, image))
@@ -204,6 +225,22 @@ class Machine:
         process.wait()
         return seconds
 
+class SociMachine(Machine):
+    """A containerd with SOCI's snapshotter, which reads layers lazily where an image has an index."""
+
+    def __init__(self, folder, lazily, ports):
+        super().__init__(folder, "soci")
+        words = {False: "false", True: "true"}
+        config = SOCI.format(folder=folder, store="soci" if lazily else "containerd", lazily=words[lazily],
+                             parallel=words[not lazily])
+        for port in ports:
+            host = f"127.0.0.1:{port}"
+            config += f'[[resolver.host."{host}".mirrors]]\n  host = "{host}"\n  insecure = true\n'
+        (folder / "soci.toml").write_text(config)
+
+    def server(self):
+        return ["soci-snapshotter-grpc", "--config", self.folder / "soci.toml", "--root", self.folder / "root", "--address",
+                self.folder / "s.sock"]
 
 def wait_until_ready(process):
     if not process.stdout.readline().startswith("ready"):
@@ -341,24 +378,38 @@ def published(folder, port):
     headstart("profile", image, "-o", folder / "start.hsp", "--insecure", "--disk-cache", "none", "--", *COMMAND)
     headstart("push", folder / "start.hsp", image)
     headstart("convert", image, "--replace", "-o", folder / "local.hsi")
+    if has_soci():
+        run("soci", "convert", "--standalone", "--format", "oci-dir", folder / "layout", folder / "layout-soci")
+        run("skopeo", "copy", "--all", "--dest-tls-verify=false", f"oci:{folder}/layout-soci", f"docker://127.0.0.1:{port}/soci:1")
     hot = headstart_json("inspect", folder / "local.hsi")["hot_segments"]
     return sum(part["hot_compressed_bytes"] for part in hot)
+
+def has_soci():
+    return all(map(shutil.which, ("soci", "soci-snapshotter-grpc")))
 
 def in_words(**found):
     return ", ".join(f"{key} {value:.3g}" if isinstance(value, float) else f"{key} {value}" for key, value in found.items())
 
+KINDS = {"lazy": "pulled lazily", "bare": "pulled lazily, no recorded start", "full": "pulled whole",
+         "soci": "SOCI, lazily", "parallel": "SOCI, parallel pull"}
+OURS = ("lazy", "bare", "full")
+
 def figures(bench, runs, name, read_bytes):
     say = partial(bench.figure, unit="s")
     say(f"containers, {name}: mount of the image alone", runs.median(f"{name}, mount", "mount_s"), at_most=0.1)
-    for kind, words in (("lazy", "pulled lazily"), ("bare", "pulled lazily, no recorded start"), ("full", "pulled whole")):
+    kinds = [kind for kind in KINDS if kind in OURS or f"{name}, {kind}" in runs]
+    for kind in kinds:
         for key, what in (("pull_s", "pull"), ("cold_s", "first output, cold"), ("warm_s", "first output, warm")):
-            say(f"containers, {name}, {words}: {what}", runs.median(f"{name}, {kind}", key))
+            say(f"containers, {name}, {KINDS[kind]}: {what}", runs.median(f"{name}, {kind}", key))
     ratios = sorted(one["cold_s"] / one["warm_s"] for one in runs.get(f"{name}, lazy", []))
     if ratios:
         bench.figure(f"containers, {name}: cold ÷ warm", ratios[len(ratios) // 2], at_most=1.15,
                      noise=[round(ratios[0], 3), round(ratios[-1], 3)])
     bench.figure(f"containers, {name}: pull and first output, lazily ÷ pulled whole",
                  runs.ratio(f"{name}, lazy", f"{name}, full", "first_s"), at_most=0.55)
+    for kind in kinds[len(OURS):]:
+        bench.figure(f"containers, {name}: the same ÷ {KINDS[kind]}",
+                     runs.ratio(f"{name}, lazy", f"{name}, {kind}", "first_s"), at_most=0.55)
     bench.figure(f"containers, {name}: the same without a recorded start",
                  runs.ratio(f"{name}, bare", f"{name}, full", "first_s"), at_most=1.0)
     bench.figure(f"containers, {name}: requests until the first output", runs.median(f"{name}, lazy", "requests"), at_most=25)
@@ -387,17 +438,23 @@ def measure(bench):
         folder = Path(stack.enter_context(tempfile.TemporaryDirectory(prefix="headstart-bench-", dir="/var/tmp")))
         port = stack.enter_context(registry(folder))
         read_bytes = published(folder, port)
-        machine = Machine(folder)
-        stack.enter_context(machine.running())
+        machine = Machine(folder / "headstart")
+        links = {name: Link(port, *link) for name, link in LINKS.items()}
+        ports = [port, *(link.port for link in links.values())]
+        soci = {kind: SociMachine(folder / kind, kind == "soci", ports) for kind in ("soci", "parallel") if has_soci()}
+        for each in (machine, *soci.values()):
+            stack.enter_context(each.running())
         cases = {}
-        for name, (delay_s, bytes_per_s) in LINKS.items():
-            link = Link(port, delay_s, bytes_per_s)
+        for name, link in links.items():
             image, bare = (f"127.0.0.1:{link.port}/{which}:1" for which in ("demo", "bare"))
             cases |= {f"{name}, lazy": partial(pulled, machine, image, link, "headstart"),
                       f"{name}, bare": partial(pulled, machine, bare, link, "headstart"),
                       f"{name}, full": partial(pulled, machine, image, link, "overlayfs"),
                       f"{name}, mount": partial(mounted, folder, image)}
-            if bytes_per_s:
+            cases |= {f"{name}, {kind}": partial(pulled, each, image if kind == "parallel" else
+                                                 f"127.0.0.1:{link.port}/soci:1", link, "soci")
+                      for kind, each in soci.items()}
+            if link.bytes_per_s:
                 cases[f"{name}, fill"] = partial(filled, machine, image, link)
         local = f"127.0.0.1:{port}/local:1"
         here = {"local, lazy": partial(from_disk, machine, local, "headstart"),
@@ -412,6 +469,6 @@ def measure(bench):
                 figures(bench, runs, name, read_bytes)
         # All of it on this machine: a file in the table of the snapshotter, another name of the same image.
         run("skopeo", "copy", "--dest-tls-verify=false", f"oci:{folder}/layout:1", f"docker://{local}")
-        headstart("snapshotter", "--root", folder / "root", "add", f"oci+http://{local}", folder / "local.hsi")
+        headstart("snapshotter", "--root", machine.folder / "root", "add", f"oci+http://{local}", folder / "local.hsi")
         here = {name: case for name, case in chosen.items() if name in here}
         figures_here(bench, bench.turns(here, say=in_words))

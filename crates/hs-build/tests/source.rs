@@ -9,9 +9,13 @@ use std::os::unix::ffi::OsStrExt;
 use std::os::unix::fs::{FileExt, FileTypeExt, MetadataExt, PermissionsExt, symlink};
 use std::path::{Path, PathBuf};
 use std::process::Command;
+use std::sync::Arc;
 
+use hs_build::BuildOptions;
 use hs_build::source::{Source, SourceError, SourceKind, SourceOptions};
 use hs_format::{FileKind, FsKind};
+use hs_image::Image;
+use hs_store::FileStore;
 use hs_units::ByteRange;
 use rustix::fs::{AtFlags, CWD, FileType, Mode, OFlags, Timespec, Timestamps, XattrFlags};
 
@@ -680,6 +684,16 @@ fn libraries_that_many_programs_need_lie_behind_the_tables() {
     assert!(block_of(&open(root).unwrap(), 5) >= tables_alone);
     fs::write(root.join("program"), program).unwrap();
     let source = open(root).unwrap();
-    assert!(block_of(&source, 5) < source.table_blocks());
-    assert!(block_of(&source, 4) >= source.table_blocks());
+    let early = |source: &Source| [5, 4].map(|byte| block_of(source, byte) < source.table_blocks());
+    assert_eq!(early(&source), [true, false]);
+    // Also where a recorded start has its files first.
+    let options = SourceOptions { first_files: vec!["/a-file".to_owned()], ..SourceOptions::default() };
+    assert_eq!(early(&Source::open(root, &options, &|_| {}).unwrap()), [true, false]);
+    // And where it is laid out like an image that has it there.
+    let image = root.with_extension("hsi");
+    hs_build::build(&source, &image, &BuildOptions::default(), &|_| {}).unwrap();
+    fs::write(root.join("b-file"), [6; 8192]).unwrap();
+    let like = Arc::new(Image::open(Arc::new(FileStore::open(&image).unwrap())).unwrap());
+    let options = SourceOptions { like: Some(like), ..SourceOptions::default() };
+    assert_eq!(early(&Source::open(root, &options, &|_| {}).unwrap()), [true, false]);
 }

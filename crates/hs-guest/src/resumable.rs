@@ -15,7 +15,9 @@ use hs_units::ByteSize;
 
 use crate::jail::JailEntry;
 use crate::network::Network;
-use crate::qemu::{Accelerator, Drive, Qemu, base_command, doubled_commas, launch_of, program_entries};
+use crate::qemu::{
+    Accelerator, Drive, Qemu, base_command, doubled_commas, launch_of, places, program_entries,
+};
 use crate::{Input, Launch};
 
 /// The machine of a guest that is to be saved: an alias, whose full name has the version that devices have.
@@ -81,6 +83,9 @@ pub struct Resumable {
     /// The socket that is the guest's port for the agent, on which this process listens; snapshots of the
     /// first format have neither that nor a balloon.
     pub agent: Option<PathBuf>,
+    /// Whether the translator's machine has a place for a second processor; snapshots of the first three
+    /// formats do not.
+    pub has_second_place: bool,
 }
 
 impl Resumable {
@@ -213,6 +218,7 @@ impl Resumed {
     #[must_use]
     pub fn launch(&self) -> Launch {
         let mut command = base_command(&self.program, self.accelerator, self.memory, &self.parts.cpu);
+        command.extend(places(self.accelerator, self.parts.has_second_place));
         command.extend(self.parts.machine_words(self.memory));
         command.extend(self.parts.disk_words(&self.drive));
         command.extend(["-device".into(), self.parts.device().into()]);
@@ -244,6 +250,7 @@ mod tests {
             memory_file: "/mnt/m/memory".into(),
             writes,
             agent: Some("/mnt/a,b/agent".into()),
+            has_second_place: true,
         }
     }
 

@@ -209,11 +209,7 @@ pub type PagePlaces = FileRun;
 /// # Errors
 /// The kernel's: the file system may not know (`EOPNOTSUPP`, `ENOTTY`).
 pub fn places(file: impl AsFd) -> Result<Vec<PagePlaces>, Errno> {
-    file_extents(file, false).map(|extents| {
-        let pieces = pieces(&extents);
-        let is_block = |piece: &Piece| (piece.logical | piece.physical).is_multiple_of(BLOCK_BYTES);
-        if pieces.iter().all(is_block) { runs_of(&pieces) } else { places_of(&pieces) }
-    })
+    file_extents(file, false).map(|extents| places_of(&pieces(&extents)))
 }
 
 fn places_of(pieces: &[Piece]) -> Vec<PagePlaces> {
@@ -288,6 +284,12 @@ mod tests {
         assert_eq!(places(&two), [(0, 10, 2), (2, 1, 1)]);
         assert_eq!(places(&[piece(1024, 8192, 1024, true)]), [], "no page begins there");
         assert_eq!(places(&[piece(u64::MAX - 1, 0, 1, false), piece(0, u64::MAX - 5, 8192, true)]), []);
+    }
+
+    #[test]
+    fn whole_blocks_lie_where_their_pages_do() {
+        let pieces = [piece(0, 40_960, 12_288, false), piece(16_384, 8192, 4096, true)];
+        assert_eq!(places_of(&pieces), runs_of(&pieces));
     }
 
     #[test]

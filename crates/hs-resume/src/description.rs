@@ -19,8 +19,8 @@ const MAGIC: &[u8; 8] = b"HSRESUME";
 /// Where the JSON begins.
 const HEADER_BYTES: usize = 12;
 /// The version that is written. Guests of version 1 have no balloon and no port for an agent, those of
-/// version 2 no network card.
-const FORMAT: u32 = 3;
+/// version 2 no network card; machines of version 3 have no place for a second processor.
+const FORMAT: u32 = 4;
 /// The versions that are read.
 const FORMATS: std::ops::RangeInclusive<u32> = 1..=FORMAT;
 
@@ -77,6 +77,12 @@ impl Description {
     #[must_use]
     pub const fn has_agent(&self) -> bool {
         self.format > 1
+    }
+
+    /// Whether the translator's machine has a place for a second processor.
+    #[must_use]
+    pub const fn has_second_place(&self) -> bool {
+        self.format > 3
     }
 
     /// As a block.
@@ -196,6 +202,13 @@ mod tests {
         let block = old.encode().unwrap();
         assert!(!Description::decode(&block, DISK_BYTES, "s.hsi").unwrap().has_agent());
         assert!(description().has_agent());
+    }
+
+    #[test]
+    fn machines_of_the_third_format_have_one_place_for_a_processor() {
+        let block = Description { format: 3, ..description() }.encode().unwrap();
+        assert!(!Description::decode(&block, DISK_BYTES, "s.hsi").unwrap().has_second_place());
+        assert!(description().has_second_place());
     }
 
     #[test]

@@ -241,6 +241,7 @@ fn launch(
             memory_file: memory.file.clone(),
             writes,
             agent: agent.map(|agent| agent.path().to_owned()),
+            has_second_place: description.has_second_place(),
         },
         network: description.has_network.then(|| match &spec.network {
             Some(forwards) => Network::Connected { forwards: forwards.clone() },

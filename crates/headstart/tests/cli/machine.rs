@@ -55,7 +55,8 @@ impl Machine {
     ) -> Self {
         let mut qemu = qemu
             .args(["-nodefaults", "-display", "none", "-no-reboot", "-serial", "stdio", "-accel", "tcg"])
-            .args(["-cpu", PROCESSOR, "-m", memory])
+            // A place for a second processor, as `boot` has: QEMU before 8.1 may lose requests without one.
+            .args(["-cpu", PROCESSOR, "-smp", "1,maxcpus=2", "-m", memory])
             .args(arguments)
             .stdin(Stdio::piped())
             .stdout(Stdio::piped())

@@ -103,8 +103,8 @@ impl TreeDisk {
         let (layout, like) = match &options.like {
             Some(image) => like::lay_out(plan, &contents, image, &layout)?,
             None => {
-                let mut first = nodes_of(&plan, &options.first_files);
-                first.extend(&common);
+                let mut first = common.clone();
+                first.extend(nodes_of(&plan, &options.first_files));
                 (plan.lay_out(&first, &layout), None)
             }
         };
@@ -112,12 +112,15 @@ impl TreeDisk {
             path: root.join(OsStr::from_bytes(error.path())),
             reason: error.to_string(),
         })?;
-        let mut early_blocks = layout.metadata_blocks();
-        if like.is_none() && options.first_files.is_empty() {
-            let ends =
-                common.iter().filter_map(|&node| layout.place(node)).map(|(first, blocks)| first + blocks);
-            early_blocks = ends.fold(early_blocks, u64::max);
-        }
+        let early_blocks = match &like {
+            // What did not change lies where it was.
+            Some(like) => like.image().superblock().features.table_blocks().min(layout.blocks()),
+            None => {
+                let places = common.iter().filter_map(|&node| layout.place(node));
+                places.map(|(first, blocks)| first + blocks).max().unwrap_or_default()
+            }
+        };
+        let early_blocks = early_blocks.max(layout.metadata_blocks());
         Ok(Self { layout, early_blocks, like, path: path.to_owned(), files: Mutex::new(tree.files) })
     }
 

@@ -225,6 +225,7 @@ impl OnQemu {
                 memory_file: saving.memory_file(),
                 writes: DiskWrites::Saved(empty_overlay(&self.scratch, disk_bytes)?),
                 agent: Some(saving.agent()),
+                has_second_place: true,
             });
         }
         Ok(qemu.launch())
