@@ -210,8 +210,8 @@ fn what_does_not_fit_together_is_refused() {
     refused(&memory, &[], &["its memory does not end where"]);
     let executor = with_description(&scene, |json| json.replace("\"tcg\"", "\"abacus\""));
     refused(&executor, &[], &["executed by abacus"]);
-    let format = with_description(&scene, |json| json.replace("\"format\":3", "\"format\":4"));
-    refused(&format, &[], &["format 4"]);
+    let format = with_description(&scene, |json| json.replace("\"format\":4", "\"format\":5"));
+    refused(&format, &[], &["format 5"]);
 
     // A page of its memory that cannot be had ends the guest; it never gets zeros.
     let bytes = fs::metadata(&snapshot).expect("there").len();
