@@ -70,7 +70,7 @@ pub fn run(args: &CacheFill, quiet: bool) -> anyhow::Result<()> {
     let mut between = |progress: Progress| {
         progress::of_image(&bar, progress);
         let is_over = if args.now { ends.take().is_some() } else { !wait_for_quiet(&ends, &mut seen) };
-        if is_over { ControlFlow::Break(()) } else { ControlFlow::Continue(REQUEST_BYTES) }
+        if is_over { ControlFlow::Break(()) } else { ControlFlow::Continue(()) }
     };
     let report = hs_image::fill_cache(&image, REQUEST_BYTES, &mut between)?;
     drop(bar);

@@ -77,7 +77,7 @@ struct Chunks {
 impl Completion for Chunks {
     fn piece(&mut self, piece: &[u8]) -> ControlFlow<()> {
         let receiver = &mut self.receiver;
-        self.cutter.push(piece, &self.places, None, &mut |event| receiver.event(event))
+        self.cutter.push(piece, &self.places, &mut |event| receiver.event(event))
     }
 
     fn done(self: Box<Self>, result: Result<(), StoreError>) {

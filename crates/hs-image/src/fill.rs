@@ -2,11 +2,13 @@
 
 use std::ops::ControlFlow;
 
-use hs_format::WindowRef;
+use bytes::Bytes;
+use hs_format::{ChunkRef, FormatError, Unverified, WindowRef};
+use hs_units::ByteRange;
 
 use crate::cold::in_file;
 use crate::kept_chunks::ChunkPlace;
-use crate::{Image, ImageError, Progress};
+use crate::{Image, ImageError, Progress, StreamEvent};
 
 /// What filling found and did.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -19,112 +21,145 @@ pub struct FillReport {
     pub is_complete: bool,
 }
 
-/// Fetches every chunk that the cache does not have, the hot ones first, with one request at a time, of
-/// `request_bytes` at most or one chunk, and in the order in which they lie in the file. `between` is asked
-/// before every request: it may wait, it may end the filling, and it says how many bytes the requests after
-/// this one may have.
+/// Fetches every chunk that the cache does not have, one [`MissingRuns::next`] after the other, each with a
+/// request of `request_bytes` at most or one chunk. `between` is asked before every request: it may wait, or
+/// end the filling.
 ///
 /// # Errors
 /// When the index or a chunk cannot be read. Chunks are verified; a wrong one is not kept, and an error.
 pub fn fill_cache(
     image: &Image,
     request_bytes: u64,
-    between: &mut dyn FnMut(Progress) -> ControlFlow<(), u64>,
+    between: &mut dyn FnMut(Progress) -> ControlFlow<()>,
 ) -> Result<FillReport, ImageError> {
-    // Those of the base's image come with that.
-    let own = (0..image.hot_chunk_count()).filter(|number| !image.is_borrowed(*number));
-    let hot = own.map(|number| {
-        let (chunk, at) = image.hot_chunk(number);
-        ChunkPlace { chunk, at }
-    });
-    let mut filling = Filling {
-        image,
-        request_bytes,
-        run: Vec::new(),
-        run_bytes: 0,
-        report: FillReport::default(),
-        total_bytes: image.superblock().image_bytes,
-    };
-    for place in hot {
-        if filling.add(place, between)?.is_break() {
-            return Ok(filling.report);
+    let (mut missing, mut fetched_bytes) = (MissingRuns::new(image), 0);
+    while let Some(run) = missing.next(request_bytes)? {
+        let done_bytes = fetched_bytes + missing.kept_bytes();
+        let total_bytes = image.superblock().image_bytes;
+        let progress = Progress { stage: "filling the cache", done_bytes, total_bytes };
+        if between(progress).is_break() {
+            return Ok(FillReport { fetched_bytes, kept_bytes: missing.kept_bytes(), is_complete: false });
         }
+        run.fetch(image)?;
+        fetched_bytes += run.range().len;
     }
-    let mut until = 0;
-    for window in 0..image.superblock().windows() {
-        let WindowRef::Chunk(chunk) = image.window(window)? else { continue };
-        let at = image.cold_range(&chunk);
-        // Windows that are equal share a chunk, which has been gone through.
-        if at.offset < until {
-            continue;
-        }
-        until = at.end();
-        if filling.add(ChunkPlace { chunk, at }, between)?.is_break() {
-            return Ok(filling.report);
-        }
-    }
-    filling.report.is_complete = filling.fetch(between)?.is_continue();
-    Ok(filling.report)
+    Ok(FillReport { fetched_bytes, kept_bytes: missing.kept_bytes(), is_complete: true })
 }
 
-/// Chunks that lie one after another and are to be fetched with the next request.
-struct Filling<'a> {
+/// Goes through an image's chunks for those that its cache on disk does not have: the hot ones first, and in
+/// the order in which they lie in the file.
+pub struct MissingRuns<'a> {
     image: &'a Image,
-    request_bytes: u64,
-    run: Vec<ChunkPlace>,
-    run_bytes: u64,
-    report: FillReport,
-    total_bytes: u64,
+    /// The hot chunk and the window that come next.
+    hot: u32,
+    window: u64,
+    /// Where the last cold chunk ends.
+    cold_until: u64,
+    /// A chunk that did not go with those before it.
+    left: Option<ChunkPlace>,
+    kept_bytes: u64,
 }
 
-impl Filling<'_> {
-    /// Notes a chunk, if it is missing; fetches those before it, if it does not go with them.
-    fn add(
-        &mut self,
-        place: ChunkPlace,
-        between: &mut dyn FnMut(Progress) -> ControlFlow<(), u64>,
-    ) -> Result<ControlFlow<()>, ImageError> {
-        if self.image.is_kept(&place.chunk) {
-            self.report.kept_bytes += place.at.len;
-            return Ok(ControlFlow::Continue(()));
-        }
-        let goes_on = self.run.last().is_some_and(|last| last.at.end() == place.at.offset);
-        if (!goes_on || self.run_bytes + place.at.len > self.request_bytes) && self.fetch(between)?.is_break()
-        {
-            return Ok(ControlFlow::Break(()));
-        }
-        self.run_bytes += place.at.len;
-        self.run.push(place);
-        Ok(ControlFlow::Continue(()))
+impl<'a> MissingRuns<'a> {
+    /// Begins at the first chunk.
+    #[must_use]
+    pub const fn new(image: &'a Image) -> Self {
+        Self { image, hot: 0, window: 0, cold_until: 0, left: None, kept_bytes: 0 }
     }
 
-    fn fetch(
-        &mut self,
-        between: &mut dyn FnMut(Progress) -> ControlFlow<(), u64>,
-    ) -> Result<ControlFlow<()>, ImageError> {
-        let run = std::mem::take(&mut self.run);
-        self.run_bytes = 0;
-        if run.is_empty() {
-            return Ok(ControlFlow::Continue(()));
-        }
-        let done_bytes = self.report.fetched_bytes + self.report.kept_bytes;
-        let progress = Progress { stage: "filling the cache", done_bytes, total_bytes: self.total_bytes };
-        let ControlFlow::Continue(request_bytes) = between(progress) else {
-            return Ok(ControlFlow::Break(()));
-        };
-        self.request_bytes = request_bytes;
-        let mut fault = None;
-        self.image.stream_places(&run, &mut |number, stored| {
-            let place = &run[number as usize];
-            match stored.verify(&place.chunk.expected()) {
-                Ok(stored) => self.report.fetched_bytes += stored.len() as u64,
-                Err(wrong) => fault = Some((place.at, wrong)),
-            }
-            if fault.is_some() { ControlFlow::Break(()) } else { ControlFlow::Continue(()) }
-        })?;
-        match fault {
-            None => Ok(ControlFlow::Continue(())),
-            Some((at, fault)) => Err(in_file(&**self.image.store(), at)(fault)),
-        }
+    /// Bytes of chunks that were found in the cache.
+    #[must_use]
+    pub const fn kept_bytes(&self) -> u64 {
+        self.kept_bytes
     }
+
+    /// The next chunks that are missing and lie one after another, `most_bytes` of them at most or one chunk.
+    /// `None` at the end.
+    ///
+    /// # Errors
+    /// When the index cannot be read.
+    pub fn next(&mut self, most_bytes: u64) -> Result<Option<MissingRun>, ImageError> {
+        let (mut places, mut bytes) = (Vec::<ChunkPlace>::new(), 0);
+        while let Some(place) = self.next_place()? {
+            if self.image.is_kept(&place.chunk) {
+                self.kept_bytes += place.at.len;
+                continue;
+            }
+            let goes_on = places.last().is_none_or(|last| last.at.end() == place.at.offset);
+            if !places.is_empty() && (!goes_on || bytes + place.at.len > most_bytes) {
+                self.left = Some(place);
+                break;
+            }
+            bytes += place.at.len;
+            places.push(place);
+        }
+        Ok((!places.is_empty()).then_some(MissingRun(places)))
+    }
+
+    fn next_place(&mut self) -> Result<Option<ChunkPlace>, ImageError> {
+        if let Some(left) = self.left.take() {
+            return Ok(Some(left));
+        }
+        while self.hot < self.image.hot_chunk_count() {
+            self.hot += 1;
+            // Those of the base's image come with that.
+            if !self.image.is_borrowed(self.hot - 1) {
+                let (chunk, at) = self.image.hot_chunk(self.hot - 1);
+                return Ok(Some(ChunkPlace { chunk, at }));
+            }
+        }
+        while self.window < self.image.superblock().windows() {
+            let window = self.image.window(self.window)?;
+            self.window += 1;
+            let WindowRef::Chunk(chunk) = window else { continue };
+            let at = self.image.cold_range(&chunk);
+            // Windows that are equal share a chunk, which has been gone through.
+            if at.offset >= self.cold_until {
+                self.cold_until = at.end();
+                return Ok(Some(ChunkPlace { chunk, at }));
+            }
+        }
+        Ok(None)
+    }
+}
+
+/// Chunks that lie one after another in the file, of which the cache on disk has none. There is at least one.
+#[derive(Debug)]
+pub struct MissingRun(Vec<ChunkPlace>);
+
+impl MissingRun {
+    /// Its bytes in the file.
+    #[must_use]
+    pub fn range(&self) -> ByteRange {
+        let (first, last) = (self.0[0].at, self.0[self.0.len() - 1].at);
+        ByteRange::new(first.offset, last.end() - first.offset)
+    }
+
+    /// Fetches it into the cache, with one request.
+    ///
+    /// # Errors
+    /// When a chunk cannot be read. Chunks are verified; a wrong one is not kept, and an error.
+    pub fn fetch(&self, image: &Image) -> Result<(), ImageError> {
+        let mut fault = None;
+        image.stream_chunks(&self.0, &mut |event| {
+            let StreamEvent::Chunk(number, stored) = event else { return ControlFlow::Continue(()) };
+            let ChunkPlace { chunk, at } = &self.0[number as usize];
+            match keep(image, chunk, stored.into_owned().convert()) {
+                Ok(()) => ControlFlow::Continue(()),
+                Err(wrong) => {
+                    fault = Some((*at, wrong));
+                    ControlFlow::Break(())
+                }
+            }
+        })?;
+        fault.map_or(Ok(()), |(at, fault)| Err(in_file(&**image.store(), at)(fault)))
+    }
+}
+
+fn keep(image: &Image, chunk: &ChunkRef, stored: Unverified<Bytes>) -> Result<(), FormatError> {
+    let verified = stored.verify(&chunk.expected())?;
+    if let Some(cache) = image.disk_cache() {
+        cache.put(&chunk.digest, verified);
+    }
+    Ok(())
 }

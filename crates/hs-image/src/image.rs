@@ -16,8 +16,7 @@ use crate::base::check_base;
 use crate::borrowed::{BorrowedHot, Lender};
 use crate::cold::{ColdIndex, read};
 use crate::hot_map::{HotMap, HotPlace};
-use crate::kept_chunks::{self, ChunkPlace, Keeps};
-use crate::splitter::ChunkSink;
+use crate::kept_chunks::{self, ChunkPlace};
 use crate::{BaseDisk, Head, ImageError, OpenOptions, PackStore, SUPERBLOCK_BYTES, UseBase};
 
 /// What [`Image::stream_chunks`] hands over.
@@ -559,7 +558,7 @@ impl Image {
         sink: &mut dyn FnMut(StreamEvent<'_>) -> ControlFlow<()>,
     ) -> Result<(), ImageError> {
         let Some(first) = places.first() else { return Ok(()) };
-        kept_chunks::stream(self.store_of(first.at), self.cache.as_deref(), Keeps::Decoder, places, sink)?;
+        kept_chunks::stream(self.store_of(first.at), self.cache.as_deref(), places, sink)?;
         Ok(())
     }
 
@@ -572,21 +571,6 @@ impl Image {
     #[must_use]
     pub fn is_kept(&self, chunk: &ChunkRef) -> bool {
         self.cache.as_ref().is_some_and(|cache| cache.has(&chunk.digest))
-    }
-
-    /// Reads chunks that lie one after another in the file, each handed over by its place in `places`.
-    pub(crate) fn stream_places(
-        &self,
-        places: &[ChunkPlace],
-        sink: &mut ChunkSink<'_>,
-    ) -> Result<(), ImageError> {
-        let Some(first) = places.first() else { return Ok(()) };
-        let store = self.store_of(first.at);
-        kept_chunks::stream(store, self.cache.as_deref(), Keeps::Stream, places, &mut |event| match event {
-            StreamEvent::FirstBytes(_) => ControlFlow::Continue(()),
-            StreamEvent::Chunk(number, stored) => sink(number, stored),
-        })?;
-        Ok(())
     }
 
     /// The stored bytes of a chunk.

@@ -63,21 +63,11 @@ pub(crate) fn one(
     Ok(stored)
 }
 
-/// Which part verifies chunks that a stream brings, and so may keep them.
-#[derive(Clone, Copy, PartialEq, Eq)]
-pub(crate) enum Keeps {
-    /// The stream itself.
-    Stream,
-    /// The caller decodes them.
-    Decoder,
-}
-
 /// Hands over the stored bytes of chunks that lie one after another, by their places in `places`: with one
-/// request to the store for each run that the cache does not have. Gives whether the sink broke off.
+/// request to the store for each run that the cache does not have.
 pub(crate) fn stream(
     store: &dyn Store,
     cache: Option<&DiskCache>,
-    keeps: Keeps,
     places: &[ChunkPlace],
     sink: &mut dyn FnMut(StreamEvent<'_>) -> ControlFlow<()>,
 ) -> Result<(), StoreError> {
@@ -95,7 +85,7 @@ pub(crate) fn stream(
         let has = |place: &ChunkPlace| cache.is_some_and(|cache| cache.has(&place.chunk.digest));
         let more = places[next + 1..].iter().take_while(|place| !has(place)).count();
         let end = next + 1 + more;
-        if fetch(store, cache.filter(|_| keeps == Keeps::Stream), &places[..end], next, sink)?.is_break() {
+        if fetch(store, &places[..end], next, sink)?.is_break() {
             return Ok(());
         }
         next = end;
@@ -103,10 +93,9 @@ pub(crate) fn stream(
     Ok(())
 }
 
-/// One request for the places from `first` on; what comes is kept in `cache`.
+/// One request for the places from `first` on.
 fn fetch(
     store: &dyn Store,
-    cache: Option<&DiskCache>,
     places: &[ChunkPlace],
     first: usize,
     sink: &mut dyn FnMut(StreamEvent<'_>) -> ControlFlow<()>,
@@ -115,7 +104,7 @@ fn fetch(
     let mut cutter = Cutter::new(to_u32(first as u64));
     let mut flow = ControlFlow::Continue(());
     store.stream(ByteRange::new(start, end - start), &mut |piece| {
-        flow = cutter.push(piece, places, cache, sink);
+        flow = cutter.push(piece, places, sink);
         flow
     })?;
     Ok(flow)
@@ -133,24 +122,19 @@ impl Cutter {
         Self { splitter: ChunkSplitter::new(first), is_first: true }
     }
 
-    /// Takes the next bytes; what comes is kept in `cache`.
+    /// Takes the next bytes.
     pub(crate) fn push(
         &mut self,
         piece: &[u8],
         places: &[ChunkPlace],
-        cache: Option<&DiskCache>,
         sink: &mut dyn FnMut(StreamEvent<'_>) -> ControlFlow<()>,
     ) -> ControlFlow<()> {
         if std::mem::take(&mut self.is_first) {
             sink(StreamEvent::FirstBytes(piece.len() as u64))?;
         }
         let stored_bytes = |number: u32| to_usize(places[number as usize].at.len);
-        self.splitter.push(piece, stored_bytes, &mut |number, stored| {
-            if let Some(cache) = cache {
-                places[number as usize].keep(cache, stored.as_slice());
-            }
-            sink(StreamEvent::Chunk(number, stored))
-        })
+        self.splitter
+            .push(piece, stored_bytes, &mut |number, stored| sink(StreamEvent::Chunk(number, stored)))
     }
 }
 

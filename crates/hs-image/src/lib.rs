@@ -32,7 +32,7 @@ pub use base::{BaseDisk, OpenBase, ReadBase, UseBase};
 pub use begun::{ChunkReceiver, PageReceiver};
 pub use blocks::Blocks;
 pub use error::ImageError;
-pub use fill::{FillReport, fill_cache};
+pub use fill::{FillReport, MissingRun, MissingRuns, fill_cache};
 pub use head::{Head, HeadMessage, HeadReceiver};
 pub use hot_map::HotPlace;
 pub use hs_format::{BaseRef, Codec, Decompressor, FileKind, Hint, ImageDigest, WindowRef};

@@ -1,17 +1,21 @@
-//! How large the requests of a fill are, and how long it leaves the medium alone for readers.
+//! How large the requests of a fill are, how many are under way at once, and how long it leaves the medium
+//! alone for readers.
 //!
-//! A read that comes while a request is under way waits for it, or shares the link with it. So a request
-//! takes no longer than [`REQUEST_TAKES`], as far as the ones before it tell. Before the next one, no read
-//! may have waited for as long as a request takes. So a program that waits again and again is at most half
-//! as fast as without the fill; one that soon needs the next read, as most do, is held up once.
+//! Two are under way, so that one is on the link while the other waits for its first byte, and while what it
+//! has brought is verified. They share the link: a request alone has as many bytes as both together.
+//!
+//! A read that comes while requests are under way waits for them, or shares the link with them. So they take
+//! no longer than [`REQUEST_TAKES`], as far as the ones before tell. Before the next one, no read may have
+//! waited for as long as a request takes. So a program that waits again and again is at most half as fast as
+//! without the fill; one that soon needs the next read, as most do, is held up once.
 
 use std::time::Duration;
 
-/// What a request may take.
+/// What a request may take, while another one shares the link.
 const REQUEST_TAKES: Duration = Duration::from_millis(100);
 /// Bytes of a request; also those of the first one.
-pub(crate) const LEAST_REQUEST_BYTES: u64 = 64 << 10;
-const MOST_REQUEST_BYTES: u64 = 4 << 20;
+const LEAST_REQUEST_BYTES: u64 = 64 << 10;
+const MOST_UNDER_WAY_BYTES: u64 = 4 << 20;
 /// The time in which no read may have waited before the first request: programs start then, and read from
 /// memory what the prefetch has brought.
 const FIRST_QUIET: Duration = Duration::from_secs(2);
@@ -22,18 +26,24 @@ const MOST_QUIET: Duration = Duration::from_millis(500);
 /// What the requests that are over say of the medium.
 #[derive(Debug)]
 pub(crate) struct FillPace {
-    request_bytes: u64,
+    /// Of all requests together.
+    under_way_bytes: u64,
     quiet: Duration,
 }
 
 impl FillPace {
     pub(crate) const fn new() -> Self {
-        Self { request_bytes: LEAST_REQUEST_BYTES, quiet: FIRST_QUIET }
+        Self { under_way_bytes: LEAST_REQUEST_BYTES, quiet: FIRST_QUIET }
+    }
+
+    /// How many requests may be under way at once: where even the smallest ones take long, one.
+    pub(crate) const fn requests(&self) -> u64 {
+        if self.under_way_bytes < 2 * LEAST_REQUEST_BYTES { 1 } else { 2 }
     }
 
     /// Bytes of the next request.
     pub(crate) const fn request_bytes(&self) -> u64 {
-        self.request_bytes
+        self.under_way_bytes / self.requests()
     }
 
     /// The time in which no read may have waited.
@@ -41,15 +51,15 @@ impl FillPace {
         self.quiet
     }
 
-    /// A request took so long, and the fill is so many bytes further. That may be more than the request had:
-    /// chunks that are there are passed over.
+    /// A request of so many bytes took so long.
     pub(crate) fn handle_request(&mut self, bytes: u64, took: Duration) {
         self.quiet = took.clamp(LEAST_QUIET, MOST_QUIET);
-        // One that was too long halves the next ones, one that was short doubles them.
+        // One that was too long halves the next ones, one that was short doubles them, if it was as large as
+        // they are.
         if took > REQUEST_TAKES {
-            self.request_bytes = (self.request_bytes / 2).max(LEAST_REQUEST_BYTES);
-        } else if took < REQUEST_TAKES / 2 && bytes > self.request_bytes / 2 {
-            self.request_bytes = (self.request_bytes * 2).min(MOST_REQUEST_BYTES);
+            self.under_way_bytes = (self.under_way_bytes / 2).max(LEAST_REQUEST_BYTES);
+        } else if took < REQUEST_TAKES / 2 && bytes > self.request_bytes() / 2 {
+            self.under_way_bytes = (self.under_way_bytes * 2).min(MOST_UNDER_WAY_BYTES);
         }
     }
 }
@@ -58,11 +68,13 @@ impl FillPace {
 mod tests {
     use super::*;
 
+    /// After requests to a link of this rate, which all that are under way share.
     fn after(bytes_a_second: f64, access: f64) -> FillPace {
         let mut pace = FillPace::new();
-        for _ in 0..10 {
-            let bytes = pace.request_bytes();
-            pace.handle_request(bytes, Duration::from_secs_f64(access + bytes as f64 / bytes_a_second));
+        for _ in 0..20 {
+            let bytes = pace.request_bytes() * pace.requests();
+            let took = Duration::from_secs_f64(access + bytes as f64 / bytes_a_second);
+            pace.handle_request(pace.request_bytes(), took);
         }
         pace
     }
@@ -70,23 +82,35 @@ mod tests {
     #[test]
     fn a_fast_medium_has_large_requests_and_short_pauses() {
         let pace = after(25e9, 0.01);
-        assert_eq!(pace.request_bytes(), MOST_REQUEST_BYTES);
+        assert_eq!((pace.requests(), pace.request_bytes()), (2, MOST_UNDER_WAY_BYTES / 2));
         assert_eq!(pace.quiet(), LEAST_QUIET);
     }
 
     #[test]
-    fn a_request_is_as_long_as_a_reader_may_wait_and_many_times_the_latency() {
+    fn two_requests_take_as_long_as_a_reader_may_wait_and_each_many_times_the_latency() {
         let pace = after(25e6, 0.005);
-        assert_eq!(pace.request_bytes(), 2 << 20, "0.089 s");
+        assert_eq!((pace.requests(), pace.request_bytes()), (2, 1 << 20), "0.089 s for both");
     }
 
     #[test]
-    fn a_slow_link_has_small_requests_and_longer_pauses() {
+    fn a_slow_link_has_small_requests_one_after_the_other_and_longer_pauses() {
         let pace = after(1.18e6, 0.001);
-        assert!(pace.request_bytes() <= 128 << 10, "{pace:?}");
+        assert_eq!((pace.requests(), pace.request_bytes()), (1, LEAST_REQUEST_BYTES));
         assert!((Duration::from_millis(55)..Duration::from_millis(115)).contains(&pace.quiet()), "{pace:?}");
         let pace = after(1e4, 0.1);
-        assert_eq!((pace.request_bytes(), pace.quiet()), (LEAST_REQUEST_BYTES, MOST_QUIET));
+        assert_eq!(
+            (pace.requests(), pace.request_bytes(), pace.quiet()),
+            (1, LEAST_REQUEST_BYTES, MOST_QUIET)
+        );
+    }
+
+    #[test]
+    fn a_link_that_slows_down_is_left_to_one_request() {
+        let mut pace = after(25e6, 0.005);
+        for _ in 0..8 {
+            pace.handle_request(pace.request_bytes(), Duration::from_secs(1));
+        }
+        assert_eq!((pace.requests(), pace.request_bytes()), (1, LEAST_REQUEST_BYTES));
     }
 
     #[test]
@@ -94,5 +118,15 @@ mod tests {
         let mut pace = FillPace::new();
         pace.handle_request(1000, Duration::from_millis(1));
         assert_eq!(pace.request_bytes(), LEAST_REQUEST_BYTES);
+    }
+
+    #[test]
+    fn a_request_that_began_before_others_were_doubled_says_nothing_of_them() {
+        let mut pace = after(25e9, 0.04);
+        let bytes = 256 << 10;
+        pace.under_way_bytes = 2 * bytes;
+        pace.handle_request(bytes, Duration::from_millis(30));
+        pace.handle_request(bytes, Duration::from_millis(30));
+        assert_eq!(pace.request_bytes(), 2 * bytes);
     }
 }

@@ -24,6 +24,7 @@ use hs_remote::registry::{
 };
 use hs_start::container::{ContainerImage, converted};
 use hs_start::opening_pipe;
+use hs_start::remote::CacheFolder;
 use parking_lot::Mutex;
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use rustix::pipe::{PipeFlags, pipe_with};
@@ -73,15 +74,17 @@ impl FoundImage {
 pub struct Finder {
     table: Table,
     known: Arc<Mutex<HashMap<String, Known>>>,
+    /// Where the servers of images keep what they fetch.
+    cache: Option<CacheFolder>,
     /// Its connections are used again.
     client: Mutex<Option<Arc<HttpClient>>>,
 }
 
 impl Finder {
-    /// One that also looks in `table`.
+    /// One that also looks in `table`, for servers with this cache.
     #[must_use]
-    pub fn new(table: Table) -> Self {
-        Self { table, known: Arc::default(), client: Mutex::default() }
+    pub fn new(table: Table, cache: Option<CacheFolder>) -> Self {
+        Self { table, known: Arc::default(), cache, client: Mutex::default() }
     }
 
     /// What the layer with the chain ID `reference` becomes, if an image is mounted for it.
@@ -152,8 +155,9 @@ impl Finder {
             // It is mounted already.
             return;
         }
-        let thread = std::thread::Builder::new().name("opening".to_owned());
-        if let Err(error) = thread.spawn(move || opening_pipe::bring(&repository, &manifest, to)) {
+        let (thread, cache) = (std::thread::Builder::new().name("opening".to_owned()), self.cache.clone());
+        let bring = move || opening_pipe::bring(&repository, &manifest, cache.as_ref(), to);
+        if let Err(error) = thread.spawn(bring) {
             log::warn!("{image}: its server asks for all of it by itself: {error}");
         }
     }
@@ -395,7 +399,7 @@ mod tests {
         }
         let labels = |word: &str| Labels::from([(CONTAINERD_ANNOTATION.to_owned(), word.to_owned())]);
         let place = tempfile::tempdir().expect("a folder");
-        let finder = Finder::new(Table::of(place.path()));
+        let finder = Finder::new(Table::of(place.path()), None);
         for word in ["/etc/passwd", "../../x", "h.example/a:tag", "file:///a@sha256:00", ""] {
             let found = finder.content_of(&labels(word), &digest('0'), &Call::default());
             assert!(found.is_err(), "{word}");

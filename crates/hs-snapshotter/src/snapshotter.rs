@@ -1,8 +1,9 @@
 //! What containerd asks for: snapshots, their folders, and the trees below them.
 
 use std::collections::{BTreeMap, BTreeSet};
-use std::ffi::OsString;
+use std::ffi::{OsStr, OsString};
 use std::fs;
+use std::os::unix::ffi::OsStrExt;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
@@ -10,6 +11,7 @@ use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 use anyhow::{Context, bail};
 use hs_service::keeper::Keeper;
 use hs_service::notify::Manager;
+use hs_start::remote::CacheFolder;
 use parking_lot::Mutex;
 use rustix::pipe::{PipeFlags, pipe_with};
 
@@ -71,10 +73,11 @@ impl Snapshotter {
         if !overlay::can_be_an_option(folder.path()) {
             bail!("{}: overlayfs takes no folder with one of , : \\ \" in its path", folder.path().display());
         }
+        let finder = Finder::new(Table::of(folder.path()), CacheFolder::of(disk_cache_of(&flags)));
         let snapshotter = Arc::new(Self {
             snapshots: Mutex::new(folder.load()?),
             mounts: Mounts::new(folder.path().join("images"), flags, manager),
-            finder: Finder::new(Table::of(folder.path())),
+            finder,
             folder,
             unmounting: Unmounting::default(),
         });
@@ -446,6 +449,15 @@ impl Snapshotter {
             *snapshots = changed;
         }
         Ok(result)
+    }
+}
+
+/// The folder in flags of `headstart mount`.
+fn disk_cache_of(flags: &[OsString]) -> Option<&Path> {
+    let at = flags.iter().position(|flag| flag.as_bytes().starts_with(b"--disk-cache"))?;
+    match flags[at].as_bytes().strip_prefix(b"--disk-cache=") {
+        Some(place) => Some(Path::new(OsStr::from_bytes(place))),
+        None => flags.get(at + 1).map(Path::new),
     }
 }
 

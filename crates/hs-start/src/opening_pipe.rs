@@ -7,12 +7,12 @@ use std::os::fd::OwnedFd;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use hs_remote::registry::{Opening, Repository};
+use hs_remote::registry::{Opening, Repository, described};
 use parking_lot::Mutex;
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use rustix::io::Errno;
 
-use crate::remote::Purpose;
+use crate::remote::{CacheFolder, Purpose};
 
 /// How long the other process is waited for; then the server is asked by this one.
 const PATIENCE: Duration = Duration::from_secs(5);
@@ -69,10 +69,12 @@ fn read_within(end: OwnedFd, patience: Duration) -> std::io::Result<Vec<u8>> {
     }
 }
 
-/// Asks for what opens the image of this manifest, and writes it for a server that is being started. Where
-/// that fails, the server asks for itself.
-pub fn bring(repository: &Repository, manifest: &[u8], to: OwnedFd) {
-    let brought = repository.opening(manifest, Purpose::Serve.opening_bytes());
+/// Asks for what opens the image of this manifest, as far as the server's cache on disk does not have it, and
+/// writes it for a server that is being started. Where that fails, the server asks for itself.
+pub fn bring(repository: &Repository, manifest: &[u8], cache: Option<&CacheFolder>, to: OwnedFd) {
+    let name = described(manifest).ok().and_then(|(_, _, name)| name?.parse().ok());
+    let is_kept = name.zip(cache).is_some_and(|(name, cache)| cache.has(&name));
+    let brought = repository.opening(manifest, Purpose::Serve.opening_bytes(is_kept), !is_kept);
     let written = brought.map_err(std::io::Error::other).and_then(|opening| {
         // In a few large pieces.
         let mut to = std::io::BufWriter::with_capacity(64 << 10, File::from(to));

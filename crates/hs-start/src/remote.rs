@@ -64,6 +64,11 @@ impl CacheFolder {
         &self.0
     }
 
+    /// Whether the superblock of this image is there.
+    pub(crate) fn has(&self, name: &ImageDigest) -> bool {
+        DiskCache::is_in(&self.chunks(), &name.0)
+    }
+
     /// Where the bytes are.
     pub fn chunks(&self) -> PathBuf {
         self.0.join("chunks")
@@ -177,8 +182,10 @@ const START_BYTES: usize = PACK_HEADER_BYTES + SUPERBLOCK_BYTES;
 
 impl Purpose {
     /// Bytes of the first request: the first of a prefetch, or the superblock and tables of the usual size.
-    pub(crate) const fn opening_bytes(self) -> u64 {
+    /// Where the cache on disk has what opens the image, no more than what tells an image from a pack.
+    pub(crate) const fn opening_bytes(self, is_kept: bool) -> u64 {
         match self {
+            _ if is_kept => START_BYTES as u64,
             Self::Serve => 1 << 20,
             Self::Look | Self::Disk { .. } => 64 << 10,
         }
@@ -208,19 +215,22 @@ pub fn open(image: &ImageSource, address: &Address, purpose: Purpose) -> anyhow:
         })
     });
     let timeout = image.remote.read_timeout;
+    let client = HttpClient::new(Timeouts::within(timeout))?;
+    let (locate, transport) = reached(address, &client, image.remote.opening.as_ref())?;
+    // What the address proves is as good as a name in it.
+    let known = wanted.or_else(|| locate.certain_name()?.parse().ok());
+    let is_kept = known.zip(cache.as_ref()).is_some_and(|(name, cache)| cache.has(&name.0));
     let options = HttpOptions {
-        opening_bytes: purpose.opening_bytes(),
+        opening_bytes: purpose.opening_bytes(is_kept),
         opening: image.remote.opening_patience(),
         patience: Patience::within(timeout),
         remembered: remembered.as_ref().map(Remembered::version),
         measure: Some(Measure { bytes: SUPERBLOCK_BYTES, length: image_bytes }),
         ..HttpOptions::default()
     };
-    let client = HttpClient::new(Timeouts::within(timeout))?;
-    let (locate, transport) = reached(address, &client, image.remote.opening.as_ref())?;
     let store = HttpStore::open(locate, transport, options)?;
     let start = store.peek(START_BYTES);
-    // What the address proves is as good as a name in it.
+    // A manifest that was fetched just now proves it as well.
     let wanted = wanted.or_else(|| store.certain_name()?.parse().ok());
     if wanted.is_some() || purpose == (Purpose::Disk { digests_decide: true }) {
         store.digests_decide();

@@ -112,6 +112,12 @@ impl DiskCache {
         self.folder.state.lock().known.contains(digest) || self.folder.entry(digest).exists()
     }
 
+    /// The same of the cache in this folder, which need not be opened.
+    #[must_use]
+    pub fn is_in(path: &Path, digest: &Digest) -> bool {
+        entry_in(path, digest).exists()
+    }
+
     /// The entry of this name, if it is there and has `len` bytes. **They are not verified.**
     #[must_use]
     pub fn get(&self, digest: &Digest, len: u64) -> Option<Vec<u8>> {
@@ -189,8 +195,7 @@ impl DiskCache {
 
 impl Folder {
     fn entry(&self, digest: &Digest) -> PathBuf {
-        let name = digest.to_string();
-        self.path.join(&name[..2]).join(name)
+        entry_in(&self.path, digest)
     }
 
     fn read(&self, digest: &Digest, len: u64) -> Option<Vec<u8>> {
@@ -288,6 +293,12 @@ impl Folder {
             self.state.lock().known.clear();
         }
     }
+}
+
+/// Where an entry lies.
+fn entry_in(folder: &Path, digest: &Digest) -> PathBuf {
+    let name = digest.to_string();
+    folder.join(&name[..2]).join(name)
 }
 
 /// Bytes that stay free on a file system of this size: a twentieth, and on a large one no more than other

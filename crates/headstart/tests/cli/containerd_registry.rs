@@ -1,6 +1,8 @@
 //! Containers of containerd whose registry is slow, silent, or far away.
 
+use std::fs;
 use std::net::TcpListener;
+use std::path::Path;
 
 use crate::containerd::{Containers, EXISTS, OK, convert, diff_ids, with_registry};
 use crate::grpc_client::call_and_leave;
@@ -89,6 +91,42 @@ fn a_mount_asks_its_registry_for_little() {
     assert!(ranges.windows(2).all(|pair| pair[0].1 < pair[1].0), "asked twice: {lines:?}");
     assert_eq!(containers.with_key("Remove", &format!("headstart/1/{layer}")).code, OK);
     wait_until("the image is unmounted", || containers.mounted().is_empty());
+    drop(registry);
+    containers.end(&[]);
+}
+
+/// Whether the cache has the superblock of the image that it remembers.
+fn is_kept(cache: &Path) -> bool {
+    let record = fs::read_dir(cache.join("addresses")).ok().and_then(|mut records| records.next()?.ok());
+    let record = record.and_then(|record| fs::read(record.path()).ok()).unwrap_or_default();
+    let record: serde_json::Value = serde_json::from_slice(&record).unwrap_or_default();
+    let name = record["image"].as_str().and_then(|name| name.strip_prefix("hs1-"));
+    name.is_some_and(|name| cache.join("chunks").join(&name[..2]).join(name).exists())
+}
+
+/// What opens an image is in the cache on disk, and is asked for once.
+#[test]
+fn the_second_mount_of_an_image_does_not_bring_its_first_mebibyte() {
+    let Some((scene, layout, registry, image)) = with_registry(100_000) else { return };
+    let converted = convert(&scene, &image);
+    let relay = Relay::start(registry.port, |_| false);
+    let artifact = converted.trim_start_matches("oci+http://");
+    let artifact = artifact.replace(&registry.port.to_string(), &relay.port.to_string());
+    let layer = diff_ids(&layout)[0].clone();
+    let containers = Containers::snapshotter(&scene, &["--disk-cache", &scene.arg("cache")]);
+    let mount = |number: u32| -> (u64, u64) {
+        relay.take_lines();
+        let labels = [(REFERENCE, layer.as_str()), (ANNOTATION, artifact.as_str())];
+        let prepared = containers.prepare(&number.to_string(), "", &labels);
+        assert_eq!(prepared.code, EXISTS, "{prepared:?} {}", containers.log());
+        let lines = relay.take_lines();
+        assert_eq!(containers.with_key("Remove", &format!("headstart/{number}/{layer}")).code, OK);
+        wait_until("the image is unmounted", || containers.mounted().is_empty());
+        range(lines.iter().find(|line| line.contains("/blobs/")).expect("a request"))
+    };
+    assert_eq!(mount(1), (0, (1 << 20) - 1));
+    wait_until("the superblock is kept", || is_kept(&scene.path("cache")));
+    assert_eq!(mount(2), (0, 8191), "headers");
     drop(registry);
     containers.end(&[]);
 }

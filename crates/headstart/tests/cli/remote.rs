@@ -60,6 +60,30 @@ fn an_image_is_read_from_a_server_and_the_second_time_from_the_cache() {
     export(&["--offline"]).fails(1, &["--offline", "the cache does not"]);
 }
 
+/// A server without entity tags cannot say that a file is the same. The name can.
+#[test]
+fn what_opens_a_named_image_comes_from_the_cache_whatever_its_server_says_of_it() {
+    if !machine_has(&[NGINX]) {
+        return;
+    }
+    let scene = Scene::new();
+    let (disk, name) = published(&scene, "a.hsi", 600, 1);
+    let nginx = Nginx::start(&scene, "etag off;");
+    let url = format!("{}#{name}", nginx.url("a.hsi"));
+    let export = || {
+        let words = ["export", &url, "-o", "out.raw", "--format", "raw", "--force", CACHE];
+        run_remote(&scene, &words).ok();
+        assert!(fs::read(scene.path("out.raw")).expect("exported") == disk);
+    };
+    export();
+    let first = nginx.answered();
+    assert!(first[0].1 > 60_000, "{first:?}");
+    export();
+    let answered = nginx.wait_answered(first.len() + 1);
+    assert_eq!(answered.len(), first.len() + 1, "{answered:?}");
+    assert!(answered[first.len()].1 < 10_000, "{answered:?}");
+}
+
 #[test]
 fn what_is_spoiled_in_the_cache_is_fetched_again() {
     if !machine_has(&[NGINX]) {

@@ -46,11 +46,10 @@ pub use opening::Opening;
 pub use push::{Artifact, abandon, push};
 pub use repository::{Repository, RepositoryBlob};
 
-/// What a manifest says of an image: its blob's digest, its size, and its name. For the fuzz targets.
+/// What a manifest says of an image: its blob's digest, its size, and its name.
 ///
 /// # Errors
 /// When the bytes are no manifest of an image.
-#[doc(hidden)]
 pub fn described(bytes: &[u8]) -> Result<(String, u64, Option<String>), crate::http::HttpError> {
     let manifest::Described { blob, size, name } = manifest::Manifest::describe(bytes)?;
     Ok((blob.to_string(), size, name))

@@ -54,14 +54,14 @@ struct AnswerHead {
 }
 
 impl Repository {
-    /// Brings what opens the image of this manifest: its first bytes, so many of them, and the index where
-    /// the manifest says that it is needed at once.
+    /// Brings what opens the image of this manifest: its first bytes, so many of them, and, `with_index`, the
+    /// index where the manifest says that it is needed at once.
     ///
     /// # Errors
     /// When it is no manifest of an image, or the registry refuses.
-    pub fn opening(&self, manifest: &[u8], first_bytes: u64) -> Result<Opening, HttpError> {
+    pub fn opening(&self, manifest: &[u8], first_bytes: u64, with_index: bool) -> Result<Opening, HttpError> {
         let Described { blob, size, .. } = Manifest::describe(manifest)?;
-        let is_index = |range: &ByteRange| range.len <= MOST_INDEX_BYTES && range.fits_in(size);
+        let is_index = |range: &ByteRange| with_index && range.len <= MOST_INDEX_BYTES && range.fits_in(size);
         let index = Manifest::index(manifest).filter(is_index);
         let (first, apart) = std::thread::scope(|scope| {
             let apart = index.filter(|range| range.end() > first_bytes);
