@@ -40,7 +40,7 @@ pub fn fill_cache(
         if between(progress).is_break() {
             return Ok(FillReport { fetched_bytes, kept_bytes: missing.kept_bytes(), is_complete: false });
         }
-        run.fetch(image)?;
+        run.fetch(image, &mut || {})?;
         fetched_bytes += run.range().len;
     }
     Ok(FillReport { fetched_bytes, kept_bytes: missing.kept_bytes(), is_complete: true })
@@ -135,14 +135,20 @@ impl MissingRun {
         ByteRange::new(first.offset, last.end() - first.offset)
     }
 
-    /// Fetches it into the cache, with one request.
+    /// Fetches it into the cache, with one request. `begins` is called when its first bytes come.
     ///
     /// # Errors
     /// When a chunk cannot be read. Chunks are verified; a wrong one is not kept, and an error.
-    pub fn fetch(&self, image: &Image) -> Result<(), ImageError> {
+    pub fn fetch(&self, image: &Image, begins: &mut dyn FnMut()) -> Result<(), ImageError> {
         let mut fault = None;
         image.stream_chunks(&self.0, &mut |event| {
-            let StreamEvent::Chunk(number, stored) = event else { return ControlFlow::Continue(()) };
+            let (number, stored) = match event {
+                StreamEvent::FirstBytes(_) => {
+                    begins();
+                    return ControlFlow::Continue(());
+                }
+                StreamEvent::Chunk(number, stored) => (number, stored),
+            };
             let ChunkPlace { chunk, at } = &self.0[number as usize];
             match keep(image, chunk, stored.into_owned().convert()) {
                 Ok(()) => ControlFlow::Continue(()),

@@ -267,7 +267,7 @@ fn what_was_brought_opens_an_image_and_ages_as_ever() {
         let repository = Repository::new(address.clone(), client(), Logins::default());
         let manifest = repository.manifest().expect("a manifest");
         let mut bytes = Vec::new();
-        let opening = repository.opening(&manifest, 1000).expect("brought");
+        let opening = repository.opening(&manifest, 1000, true).expect("brought");
         opening.write_to(&mut bytes).expect("written");
         assert!(Opening::parse(bytes[..bytes.len() - 1].to_vec().into()).is_none(), "it is cut off");
         let (tokens, given) = (registry.token.load(SeqCst), registry.given.load(SeqCst));

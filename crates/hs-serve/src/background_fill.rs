@@ -247,13 +247,14 @@ impl Filling {
 
     fn fetch(&self, begun: Begun<'_>) -> Result<(), ImageError> {
         let Begun { run, permit, at } = begun;
-        let fetched = run.fetch(self.disk.image());
+        let mut first_byte = None;
+        let fetched = run.fetch(self.disk.image(), &mut || first_byte = Some(at.elapsed()));
         drop(permit);
         let mut state = self.state.lock();
         state.under_way -= 1;
         if fetched.is_ok() {
             let bytes = run.range().len;
-            state.pace.handle_request(bytes, at.elapsed());
+            state.pace.handle_request(bytes, first_byte.unwrap_or_default(), at.elapsed());
             state.fetched_bytes += bytes;
             state.progress.done_bytes += bytes;
         }

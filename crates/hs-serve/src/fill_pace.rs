@@ -5,7 +5,8 @@
 //! has brought is verified. They share the link: a request alone has as many bytes as both together.
 //!
 //! A read that comes while requests are under way waits for them, or shares the link with them. So they take
-//! no longer than [`REQUEST_TAKES`], as far as the ones before tell. Before the next one, no read may have
+//! no longer than [`REQUEST_TAKES`], as far as the ones before tell. The wait for a first byte does not count,
+//! or a far server would be asked for little at a time. Before the next one, no read may have
 //! waited for as long as a request takes. So a program that waits again and again is at most half as fast as
 //! without the fill; one that soon needs the next read, as most do, is held up once.
 
@@ -29,11 +30,13 @@ pub(crate) struct FillPace {
     /// Of all requests together.
     under_way_bytes: u64,
     quiet: Duration,
+    /// The shortest wait for a first byte: later ones may have waited for the other request.
+    access: Duration,
 }
 
 impl FillPace {
     pub(crate) const fn new() -> Self {
-        Self { under_way_bytes: LEAST_REQUEST_BYTES, quiet: FIRST_QUIET }
+        Self { under_way_bytes: LEAST_REQUEST_BYTES, quiet: FIRST_QUIET, access: Duration::MAX }
     }
 
     /// How many requests may be under way at once: where even the smallest ones take long, one.
@@ -51,9 +54,11 @@ impl FillPace {
         self.quiet
     }
 
-    /// A request of so many bytes took so long.
-    pub(crate) fn handle_request(&mut self, bytes: u64, took: Duration) {
-        self.quiet = took.clamp(LEAST_QUIET, MOST_QUIET);
+    /// A request of so many bytes took so long, until its first byte and until its end.
+    pub(crate) fn handle_request(&mut self, bytes: u64, first_byte: Duration, end: Duration) {
+        self.quiet = end.clamp(LEAST_QUIET, MOST_QUIET);
+        self.access = self.access.min(first_byte);
+        let took = end.saturating_sub(self.access);
         // One that was too long halves the next ones, one that was short doubles them, if it was as large as
         // they are.
         if took > REQUEST_TAKES {
@@ -74,7 +79,7 @@ mod tests {
         for _ in 0..20 {
             let bytes = pace.request_bytes() * pace.requests();
             let took = Duration::from_secs_f64(access + bytes as f64 / bytes_a_second);
-            pace.handle_request(pace.request_bytes(), took);
+            pace.handle_request(pace.request_bytes(), Duration::from_secs_f64(access), took);
         }
         pace
     }
@@ -89,7 +94,8 @@ mod tests {
     #[test]
     fn two_requests_take_as_long_as_a_reader_may_wait_and_each_many_times_the_latency() {
         let pace = after(25e6, 0.005);
-        assert_eq!((pace.requests(), pace.request_bytes()), (2, 1 << 20), "0.089 s for both");
+        assert_eq!((pace.requests(), pace.request_bytes()), (2, 1 << 20), "0.084 s for both");
+        assert_eq!(after(25e6, 0.3).request_bytes(), 1 << 20, "however far the server is");
     }
 
     #[test]
@@ -108,7 +114,7 @@ mod tests {
     fn a_link_that_slows_down_is_left_to_one_request() {
         let mut pace = after(25e6, 0.005);
         for _ in 0..8 {
-            pace.handle_request(pace.request_bytes(), Duration::from_secs(1));
+            pace.handle_request(pace.request_bytes(), Duration::from_millis(5), Duration::from_secs(1));
         }
         assert_eq!((pace.requests(), pace.request_bytes()), (1, LEAST_REQUEST_BYTES));
     }
@@ -116,7 +122,7 @@ mod tests {
     #[test]
     fn small_requests_at_the_end_of_a_run_say_nothing_of_large_ones() {
         let mut pace = FillPace::new();
-        pace.handle_request(1000, Duration::from_millis(1));
+        pace.handle_request(1000, Duration::ZERO, Duration::from_millis(1));
         assert_eq!(pace.request_bytes(), LEAST_REQUEST_BYTES);
     }
 
@@ -125,8 +131,8 @@ mod tests {
         let mut pace = after(25e9, 0.04);
         let bytes = 256 << 10;
         pace.under_way_bytes = 2 * bytes;
-        pace.handle_request(bytes, Duration::from_millis(30));
-        pace.handle_request(bytes, Duration::from_millis(30));
+        pace.handle_request(bytes, Duration::ZERO, Duration::from_millis(30));
+        pace.handle_request(bytes, Duration::ZERO, Duration::from_millis(30));
         assert_eq!(pace.request_bytes(), 2 * bytes);
     }
 }
