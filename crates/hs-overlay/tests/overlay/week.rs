@@ -54,9 +54,10 @@ impl File {
     fn read(&self, range: ByteRange) -> Vec<u8> {
         let mut bytes = Vec::with_capacity(range.len as usize);
         for block in blocks(range.offset, range.len) {
+            let data = self.space.get(&block).copied().unwrap_or_default();
             match self.others.get(&block) {
                 Some(other) => bytes.extend_from_slice(other),
-                None => bytes.resize(bytes.len() + BLOCK, self.space.get(&block).copied().unwrap_or_default()),
+                None => bytes.resize(bytes.len() + BLOCK, data),
             }
         }
         bytes
