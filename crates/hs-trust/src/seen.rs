@@ -166,7 +166,7 @@ impl ChannelRecord {
         let known = std::mem::take(&mut found.revoked);
         found.revoked.clone_from(&self.revoked);
         found.revoked.extend(known.into_iter().filter(|key| !self.revoked.contains(key)));
-        // What a revoked key has signed is of any date: with it a thief would hold the channel for ever.
+        // What a revoked key has signed is of any date: with it a thief would hold the channel permanently.
         if !found.revoked.contains(&self.key) {
             compare(name, self, &found, place)?;
         }

@@ -71,22 +71,22 @@ fn records<'a>(text: &'a str, prefix: &'a str) -> impl Iterator<Item = (u64, u64
 }
 
 /// The last record of each session that the guest has said.
-type Told = BTreeMap<u64, u64>;
+type Synced = BTreeMap<u64, u64>;
 
-fn note(told: &mut Told, console: &str) {
-    told.extend(records(console, "record "));
+fn note(synced: &mut Synced, console: &str) {
+    synced.extend(records(console, "record "));
 }
 
-/// The disk is whole, and has the records of each session without a gap, up to the last that was told.
-fn assert_has(scene: &Scene, disk: &[u8], told: &Told, when: &str) {
+/// The disk is whole, and has the records of each session without a gap, up to the last that was synced.
+fn assert_has(scene: &Scene, disk: &[u8], synced: &Synced, when: &str) {
     let found = examine(scene, disk, "/records", when);
     assert_eq!(records(&found, "").count() * 8, found.len(), "{when}: {found}");
-    let mut last = Told::new();
+    let mut last = Synced::new();
     for (session, number) in records(&found, "") {
         let before = last.insert(session, number).unwrap_or(0);
         assert!(before + 1 == number && last.range(session + 1..).count() == 0, "{when}: {session}.{number}");
     }
-    for (session, number) in told {
+    for (session, number) in synced {
         let found = last.get(session).copied().unwrap_or(0);
         assert!(found >= *number, "{when}: {number} records of session {session} are synced, {found} there");
     }
@@ -107,8 +107,8 @@ fn what_a_guest_synced_survives_boots_that_are_killed() {
     };
     whole(0);
     let usual = said().find("\nup").expect("it was up") as u64;
-    let (mut prng, mut told) = (Prng::new(14), Told::new());
-    note(&mut told, &said());
+    let (mut prng, mut synced) = (Prng::new(14), Synced::new());
+    note(&mut synced, &said());
     for session in 1..=kills() {
         fs::remove_file(&console).expect("removed");
         // Each other boot is killed before it is up.
@@ -129,18 +129,18 @@ fn what_a_guest_synced_survives_boots_that_are_killed() {
             !["I/O error", "record lost", "Kernel panic"].iter().any(|word| said.contains(word)),
             "{said}"
         );
-        note(&mut told, &said);
-        assert_has(&scene, &disk, &told, &session);
+        note(&mut synced, &said);
+        assert_has(&scene, &disk, &synced, &session);
     }
     whole(kills() + 1);
-    note(&mut told, &said());
-    assert_has(&scene, &disk, &told, "the end");
+    note(&mut synced, &said());
+    assert_has(&scene, &disk, &synced, "the end");
     run(["overlay", "check", &changes]).ok();
-    eprintln!("{} kills; synced records: {told:?}", kills());
+    eprintln!("{} kills; synced records: {synced:?}", kills());
     assert_nothing_is_in_tmp(&scene);
 }
 
-/// The guest goes on where nothing that was answered is lost. Else it is told, and boots again.
+/// The guest goes on where nothing that was answered is lost. Else it is told so, and boots again.
 #[test]
 fn what_a_guest_synced_survives_servers_that_are_killed() {
     if !machine_has(&[qemu_boots::GUEST, TOOLS].concat()) || linux().is_none() {
@@ -149,7 +149,8 @@ fn what_a_guest_synced_survives_servers_that_are_killed() {
     let (scene, disk) = recording_guest();
     install_first_init(&scene, FIRST_INIT);
     let (image, changes) = (scene.arg("guest.hsi"), scene.arg("changes"));
-    let (mut prng, mut told, mut killed, mut unnoticed, mut session) = (Prng::new(15), Told::new(), 0, 0, 0);
+    let (mut prng, mut synced, mut killed, mut unnoticed, mut session) =
+        (Prng::new(15), Synced::new(), 0, 0, 0);
     while killed < kills() {
         session += 1;
         let serving = serve(&scene, &[&image, "--keep", &changes]);
@@ -175,10 +176,10 @@ fn what_a_guest_synced_survives_servers_that_are_killed() {
         let (_, _, of_server) = serving.end();
         assert_eq!(was_lost, of_server.contains("had not been flushed are gone"), "{said}\n{of_server}");
         assert!(was_lost || !said.contains("I/O error"), "{said}");
-        note(&mut told, &said);
-        assert_has(&scene, &disk, &told, &format!("session {session}"));
+        note(&mut synced, &said);
+        assert_has(&scene, &disk, &synced, &format!("session {session}"));
         scene.wait_until_clean();
     }
     run(["overlay", "check", &changes]).ok();
-    eprintln!("{killed} kills in {session} boots, {unnoticed} not noticed; synced records: {told:?}");
+    eprintln!("{killed} kills in {session} boots, {unnoticed} not noticed; synced records: {synced:?}");
 }
