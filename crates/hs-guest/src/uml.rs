@@ -100,7 +100,8 @@ impl Uml {
 
     fn command(&self) -> Result<Vec<OsString>, GuestError> {
         if self.keeps {
-            return self.machine(Some(word("ubd0=", &self.disk)?));
+            // Its driver answers a flush without a sync (seen with Linux 6.1): so each write is synchronous.
+            return self.machine(Some(word("ubd0s=", &self.disk)?));
         }
         let mut disk = word("ubd0=", &self.scratch.join("written"))?;
         disk.push(",");
@@ -228,6 +229,12 @@ mod tests {
             command.contains(&"mem=256M".into()) && command.contains(&"initrd=/mnt/scratch/initramfs".into())
         );
         assert_eq!(command[command.len() - 2..], ["init=/bin/sh", "quiet"]);
+    }
+
+    #[test]
+    fn a_disk_that_keeps_what_is_written_is_written_at_once() {
+        let command = Uml { keeps: true, ..uml() }.command().unwrap();
+        assert!(command.contains(&"ubd0s=/mnt/disk/disk.img".into()), "{command:?}");
     }
 
     #[test]

@@ -10,6 +10,7 @@ use hs_store::Store;
 
 use crate::image::{ImageSource, RemoteOptions};
 use crate::location::{ImageLocation, ImagePlace, Trust};
+use crate::open::open_image;
 use crate::remote::keyring;
 use hs_trust::channel::ChannelTrust;
 use hs_trust::keys::Key;
@@ -42,7 +43,9 @@ pub fn resolve(image: &ImageSource) -> anyhow::Result<ImageSource> {
     };
     let pointer = match &place {
         ImagePlace::Remote(_) if remote.offline => trust.recall()?,
-        place => trust.accept(&read(place, &name, remote)?)?,
+        place => trust.accept(&read(place, &name, remote)?, |pointer| {
+            open_image(pointed_at(image, place, pointer)?).map(drop)
+        })?,
     };
     // What is signed under its own name is that image; a channel is to move on.
     if pointer.url.is_some() && pointer.expires.is_none() {
@@ -51,7 +54,12 @@ pub fn resolve(image: &ImageSource) -> anyhow::Result<ImageSource> {
         );
     }
     log::info!("{name}: {} is {} since {}", pointer.channel, pointer.image, pointer.date);
-    let place = target(&place, pointer.url.as_deref())?;
+    pointed_at(image, &place, &pointer)
+}
+
+/// The image that a pointer at `place` points at.
+fn pointed_at(image: &ImageSource, place: &ImagePlace, pointer: &Pointer) -> anyhow::Result<ImageSource> {
+    let place = target(place, pointer.url.as_deref())?;
     let trust = Some(Trust::Name(pointer.image));
     Ok(ImageSource { image: ImageLocation { place, trust }, remote: image.remote.clone() })
 }

@@ -24,15 +24,34 @@ pub struct ChannelTrust<'a> {
 }
 
 impl ChannelTrust<'_> {
-    /// The pointer in `text`, if it is to be believed; it is noted as seen.
+    /// The pointer in `text`, if it is to be believed; it is noted as seen. The one that was seen before
+    /// stays while `open` fails for the image that the new one has moved to.
     ///
     /// # Errors
-    /// When it is not, or cannot be noted.
-    pub fn accept(&self, text: &str) -> anyhow::Result<Pointer> {
+    /// When it is not to be believed, or cannot be noted.
+    pub fn accept(
+        &self,
+        text: &str,
+        open: impl FnOnce(&Pointer) -> anyhow::Result<()>,
+    ) -> anyhow::Result<Pointer> {
         let (pointer, by) = self.verify(text)?;
-        if let Some(seen) = self.seen {
-            seen.advance(self.name, self.keys, &by, &SignedPointer { pointer: &pointer, text })?;
+        let Some(seen) = self.seen else { return Ok(pointer) };
+        let found = SignedPointer { pointer: &pointer, text };
+        let before = seen.left_by(self.name, self.keys, &by, &found)?;
+        if let Some((before, _)) = before.and_then(|before| self.verify(&before).ok())
+            && let Err(why) = open(&pointer)
+        {
+            log::warn!(
+                "{}: {} of {} cannot be opened, so {} of {} stays: {why:#}",
+                self.name,
+                pointer.image,
+                pointer.date,
+                before.image,
+                before.date
+            );
+            return Ok(before);
         }
+        seen.advance(self.name, self.keys, &by, &found)?;
         Ok(pointer)
     }
 

@@ -86,6 +86,24 @@ impl SeenFolder {
         Ok(seen.text)
     }
 
+    /// The text of the pointer that was seen last, where `found` moves the channel to another image and
+    /// revokes no key. Notes nothing.
+    ///
+    /// # Errors
+    /// As for [`SeenFolder::advance`].
+    pub fn left_by(
+        &self,
+        name: &str,
+        keys: &Keys,
+        by: &Key,
+        found: &SignedPointer<'_>,
+    ) -> anyhow::Result<Option<String>> {
+        let place = self.place(keys.first(), &found.pointer.channel);
+        let Some(seen) = self.read(&place)? else { return Ok(None) };
+        let found = seen.followed_by(name, ChannelRecord::new(keys, by, found), &place)?;
+        Ok((found.image != seen.image && found.revoked == seen.revoked).then_some(seen.text))
+    }
+
     /// Refuses a pointer that is older than one that was seen, or of the same date and another image, and one
     /// by a key that was revoked; else notes it. What cannot be noted is an error: the next one could be
     /// rolled back.
@@ -96,43 +114,63 @@ impl SeenFolder {
         by: &Key,
         found: &SignedPointer<'_>,
     ) -> anyhow::Result<()> {
+        make_private_folder(&self.0).with_context(|| self.what())?;
+        let place = self.place(keys.first(), &found.pointer.channel);
+        let lock = File::create(self.0.join("lock")).with_context(|| self.what())?;
+        rustix::fs::flock(&lock, FlockOperation::LockExclusive).with_context(|| self.what())?;
+        let mut found = ChannelRecord::new(keys, by, found);
+        if let Some(seen) = self.read(&place)? {
+            found = seen.followed_by(name, found, &place)?;
+            if found == seen {
+                return Ok(());
+            }
+        }
+        write_private(&place, &serde_json::to_vec(&found)?)
+    }
+
+    fn read(&self, place: &Path) -> anyhow::Result<Option<ChannelRecord>> {
+        match fs::read(place) {
+            Ok(text) => Ok(Some(
+                serde_json::from_slice(&text)
+                    .with_context(|| format!("{} is damaged: remove it to begin anew", place.display()))?,
+            )),
+            Err(error) if error.kind() == std::io::ErrorKind::NotFound => Ok(None),
+            Err(error) => Err(error).with_context(|| self.what()),
+        }
+    }
+
+    /// What fails here.
+    fn what(&self) -> String {
+        format!("note what was seen of the channel in {}", self.0.display())
+    }
+}
+
+impl ChannelRecord {
+    fn new(keys: &Keys, by: &Key, found: &SignedPointer<'_>) -> Self {
         let SignedPointer { pointer, text } = *found;
-        let context = || format!("note what was seen of the channel in {}", self.0.display());
-        make_private_folder(&self.0).with_context(context)?;
-        let place = self.place(keys.first(), &pointer.channel);
-        let lock = File::create(self.0.join("lock")).with_context(context)?;
-        rustix::fs::flock(&lock, FlockOperation::LockExclusive).with_context(context)?;
-        let mut found = ChannelRecord {
+        Self {
             channel: pointer.channel.clone(),
             key: by.to_string(),
             date: pointer.date.clone(),
             image: pointer.image.to_string(),
             text: text.to_owned(),
             revoked: pointer.revoked_by(keys, by).iter().map(Key::to_string).collect(),
-        };
-        match fs::read(&place) {
-            Ok(text) => {
-                let seen: ChannelRecord = serde_json::from_slice(&text)
-                    .with_context(|| format!("{} is damaged: remove it to begin anew", place.display()))?;
-                if seen.revoked.contains(&found.key) {
-                    return Err(SigningError::Revoked { name: name.to_owned(), key: found.key }.into());
-                }
-                let known = std::mem::take(&mut found.revoked);
-                found.revoked.clone_from(&seen.revoked);
-                found.revoked.extend(known.into_iter().filter(|key| !seen.revoked.contains(key)));
-                if found == seen {
-                    return Ok(());
-                }
-                // What a revoked key has signed is of any date: with it a thief would hold the channel for
-                // ever.
-                if !found.revoked.contains(&seen.key) {
-                    compare(name, &seen, &found, &place)?;
-                }
-            }
-            Err(error) if error.kind() == std::io::ErrorKind::NotFound => {}
-            Err(error) => return Err(error).with_context(context),
         }
-        write_private(&place, &serde_json::to_vec(&found)?)
+    }
+
+    /// What is to be noted behind this one, unless that may not follow it.
+    fn followed_by(&self, name: &str, mut found: Self, place: &Path) -> Result<Self, SigningError> {
+        if self.revoked.contains(&found.key) {
+            return Err(SigningError::Revoked { name: name.to_owned(), key: found.key });
+        }
+        let known = std::mem::take(&mut found.revoked);
+        found.revoked.clone_from(&self.revoked);
+        found.revoked.extend(known.into_iter().filter(|key| !self.revoked.contains(key)));
+        // What a revoked key has signed is of any date: with it a thief would hold the channel permanently.
+        if !found.revoked.contains(&self.key) {
+            compare(name, self, &found, place)?;
+        }
+        Ok(found)
     }
 }
 
@@ -197,6 +235,31 @@ mod tests {
         assert_eq!(seen.recall(&keys, "stable").expect("seen"), "text");
         assert!(seen.recall(&keys, "gamma").is_err());
         assert_eq!(seen.newest(&keys, &[]), "2026-11-23".parse().ok());
+    }
+
+    #[test]
+    fn what_a_channel_leaves_is_known_before_it_moves() {
+        let folder = tempfile::tempdir().expect("a folder");
+        let seen = SeenFolder::of(Some(folder.path())).expect("a folder");
+        let pairs = [(); 2].map(|()| minisign::KeyPair::generate_unencrypted_keypair().expect("keys"));
+        let [daily, spare] = pairs.map(|pair| Key::of(&pair.pk));
+        let keys: Keys = format!("{daily},{spare}").parse().expect("two keys");
+        let left = |by: &Key, pointer: &Pointer| {
+            seen.left_by("x", &keys, by, &SignedPointer { pointer, text: "new" })
+        };
+        let first = pointer("stable", "2026-11-22", 'a');
+        assert_eq!(left(&daily, &first).expect("the first"), None);
+        seen.advance("x", &keys, &daily, &SignedPointer { pointer: &first, text: "old" }).expect("noted");
+        for _ in 0..2 {
+            let next = left(&daily, &pointer("stable", "2026-11-23", 'b')).expect("newer");
+            assert_eq!(next.as_deref(), Some("old"), "nothing is noted");
+        }
+        assert_eq!(left(&daily, &pointer("stable", "2026-11-23", 'a')).expect("the same image"), None);
+        assert!(left(&daily, &pointer("stable", "2026-11-21", 'b')).is_err(), "older");
+        let revoking = Pointer { revoked: vec![daily.clone()], ..pointer("stable", "2026-11-23", 'b') };
+        assert_eq!(left(&spare, &revoking).expect("newer"), None, "who revokes is followed at once");
+        seen.advance("x", &keys, &spare, &SignedPointer { pointer: &revoking, text: "old" }).expect("noted");
+        assert!(left(&daily, &pointer("stable", "2026-11-24", 'c')).is_err(), "revoked");
     }
 
     /// A date of another key may be any, if this machine's clock was wrong when it was seen.

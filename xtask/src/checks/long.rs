@@ -23,6 +23,7 @@ pub(crate) const LONG: &[Step] = &[
     }),
     ("containerd-2", second_containerd),
     ("kept", |root| cli(root, "keeps::what_was_flushed", "KILLS", "1000")),
+    ("kept-boots", |root| cli(root, "kept_boots::", "KILLS", "100")),
     ("recorded", |root| cli(root, "recorded_ext4::", "FLUSHES", "1000")),
     ("week", |root| filtered(root, "hs-overlay", "week::", &[("HEADSTART_OVERLAY_HOURS", "168")])),
     ("damage", |root| filtered(root, "hs-disk", "damage::", &[("EVERY_BYTE", "1")])),

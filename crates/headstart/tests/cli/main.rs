@@ -45,6 +45,7 @@ mod installed;
 mod iso_record;
 mod jails;
 mod keeps;
+mod kept_boots;
 mod kept_roots;
 mod kills;
 mod lab;

@@ -465,7 +465,7 @@ fn qemu_reads_all_of_a_packs_disk_over_vhost_user_blk() {
     run_remote(&scene, &["pack", &url, "-o", &plain]).ok();
     vhost::install_first_init(&scene, vhost::FIRST_INIT);
     let serving = vhost::serve(&scene, &["--base", &url, &plain]);
-    let mut guest = vhost::machine(&scene);
+    let mut guest = vhost::machine(&scene, "then=read");
     let said = guest.wait_for("nothing is written");
     assert!(said.contains(&sum), "{said}");
     drop(guest);

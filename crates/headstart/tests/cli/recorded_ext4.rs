@@ -118,8 +118,9 @@ fn recorded(scene: &Scene, disk: &[u8]) -> Vec<Event> {
     Arc::into_inner(log).expect("the only one").into_inner().expect("no panic")
 }
 
-/// The disk that a copy of the file holds, as a file that e2fsck finds whole; gives its package database.
-fn examine(scene: &Scene, disk: &[u8], flush: usize) -> String {
+/// The disk that a copy of the file holds, as a file that e2fsck finds whole once its journal is replayed;
+/// gives what `path` in it has, at a moment that is called `when`.
+pub(crate) fn examine(scene: &Scene, disk: &[u8], path: &str, when: &str) -> String {
     fs::copy(scene.path("changes"), scene.path("copy")).expect("copied");
     let mut disk = disk.to_vec();
     let file = KeepFile::open(&scene.path("copy"), OpenedAs::ReadOnly, Duration::ZERO).expect("opened");
@@ -136,9 +137,9 @@ fn examine(scene: &Scene, disk: &[u8], flush: usize) -> String {
         let ran = Command::new("e2fsck").args(words).output().expect("e2fsck starts");
         let said = String::from_utf8_lossy(&ran.stdout);
         let is_well = ran.status.code() == Some(0) || words[0] == "-p" && ran.status.code() == Some(1);
-        assert!(is_well, "flush {flush}: e2fsck {words:?}: {:?}: {said}", ran.status);
+        assert!(is_well, "{when}: e2fsck {words:?}: {:?}: {said}", ran.status);
     }
-    tool("debugfs", &["-R", "cat /status", &raw]).stdout
+    tool("debugfs", &["-R", &format!("cat {path}"), &raw]).stdout
 }
 
 #[test]
@@ -170,7 +171,7 @@ fn what_a_kernel_flushed_is_whole_at_each_flush() {
                 if flush * states / flushes == (flush - 1) * states / flushes {
                     continue;
                 }
-                let status = examine(&scene, &disk, flush);
+                let status = examine(&scene, &disk, "/status", &format!("flush {flush}"));
                 // Before the first one is there nothing is said.
                 let version = status.lines().next().map_or(0, |line| line.parse().expect("a version"));
                 assert!(version >= synced, "flush {flush}: version {version}, and {synced} was synced");

@@ -6,7 +6,7 @@ use hs_units::Prng;
 use serde_json::Value;
 
 use crate::images::write_profile;
-use crate::scene::{Scene, machine_has, run};
+use crate::scene::{Ran, Scene, machine_has, run};
 use crate::web::{NGINX, Nginx, run_remote};
 
 const BLOCK: usize = 4096;
@@ -100,6 +100,63 @@ fn a_channel_that_moves_on_brings_only_what_is_new() {
     let out = ["-o", "out.raw", "--format", "raw", "--offline"];
     run_remote(&scene, &[&["export", &address, cache][..], &out].concat()).ok();
     assert!(fs::read(scene.path("out.raw")).expect("exported") == disk(&scene, "www/v2.hsi"));
+}
+
+/// Its pointer is there before its image, or before all of it.
+#[test]
+fn a_channel_is_followed_when_its_image_is_there() {
+    if !machine_has(&[NGINX]) {
+        return;
+    }
+    let scene = Scene::new();
+    fs::create_dir(scene.path("www")).expect("a folder");
+    let key = run(["keygen", &scene.arg("k")]).ok().stdout.trim().to_owned();
+    let nginx = Nginx::start(&scene, "");
+    let address = format!("{}{key}", nginx.url("stable.minisig"));
+    let [one, two] = [("one.hsi", 1), ("two.hsi", 2)].map(|(name, seed)| {
+        scene.image(name, 40, seed);
+        run(["verify", &scene.arg(name)]).ok().stdout.lines().last().expect("a name").to_owned()
+    });
+    let sign = |image: &str, date: &str| {
+        let (image, secret, out) = (scene.arg(image), scene.arg("k.key"), scene.arg("www/stable.minisig"));
+        run(["sign", &image, "--key", &secret, "--channel", "stable", "--date", date]).ok();
+        fs::rename(scene.path("stable.minisig"), out).expect("published");
+    };
+    let with_cache = |cache: &str, more: &[&str]| {
+        let words = ["inspect", &address, "--channel-state=state", cache];
+        run_remote(&scene, &[&words[..], more].concat())
+    };
+    let inspect = |more: &[&str]| with_cache("--disk-cache=cache", more);
+    let stays = |ran: &Ran| {
+        let told: Vec<_> = ran.stderr.lines().filter(|line| line.contains("stays")).collect();
+        let names = [&two[..], &one[..], "2026-01-02", "2026-01-01"];
+        assert!(told.len() == 1 && names.iter().all(|name| told[0].contains(name)), "{ran:?}");
+        assert!(ran.stdout.contains(&one), "{ran:?}");
+    };
+    // The first one has nothing that could stay.
+    sign("one.hsi", "2026-01-01");
+    inspect(&[]).fails(1, &["one.hsi", "404"]);
+    fs::copy(scene.path("one.hsi"), scene.path("www/one.hsi")).expect("published");
+    assert!(inspect(&[]).ok().stdout.contains(&one));
+
+    sign("two.hsi", "2026-01-02");
+    for _ in 0..2 {
+        stays(&inspect(&[]).ok());
+    }
+    assert!(inspect(&["--offline"]).ok().stdout.contains(&one));
+    let whole = fs::read(scene.path("two.hsi")).expect("the image");
+    fs::write(scene.path("www/two.hsi"), &whole[..whole.len() - 1]).expect("published in part");
+    stays(&inspect(&[]).ok());
+    // Under the name of the image that it replaces.
+    fs::copy(scene.path("one.hsi"), scene.path("www/two.hsi")).expect("the old one");
+    stays(&inspect(&[]).ok());
+
+    fs::write(scene.path("www/two.hsi"), &whole).expect("published");
+    let ran = inspect(&[]).ok();
+    assert!(ran.stdout.contains(&two) && !ran.stderr.contains("stays"), "{ran:?}");
+    // What was followed once is not left again.
+    fs::remove_file(scene.path("www/two.hsi")).expect("removed");
+    with_cache("--disk-cache=none", &[]).fails(1, &["two.hsi", "404"]);
 }
 
 #[test]

@@ -69,7 +69,8 @@ pub(crate) fn install_first_init(scene: &Scene, init: &str) {
     initrd(&scene.path("initrd"), &files);
 }
 
-pub(crate) fn machine(scene: &Scene) -> Machine {
+/// A machine with that disk, and with these words on its kernel's command line.
+pub(crate) fn machine(scene: &Scene, words: &str) -> Machine {
     let kernel = linux().expect("it was there").join("vmlinuz").display().to_string();
     let chardev = format!("socket,id=disk,path={},reconnect=1", scene.arg("vhost"));
     let devices = [
@@ -89,7 +90,7 @@ pub(crate) fn machine(scene: &Scene) -> Machine {
         &scene.arg("initrd"),
         "-append",
         // On a machine that has no time for it, its timer does not tick when it looks, and it would give up.
-        "console=ttyS0 panic=-1 no_timer_check then=read",
+        &format!("console=ttyS0 panic=-1 no_timer_check {words}"),
     ];
     Machine::start("160M", devices)
 }
@@ -111,7 +112,7 @@ fn a_guest_of_qemu_boots_and_goes_on_when_its_server_is_killed() {
     let digest = tool("md5sum", &[&raw]).stdout;
     let digest = digest.split_whitespace().next().expect("a digest");
     let serving = serve(&scene, &[&image, "--medium", "flat-5ms-1mbs-serial", "--json"]);
-    let mut machine = machine(&scene);
+    let mut machine = machine(&scene, "then=read");
     machine.wait_for("reading");
     kill(&served_again(&image, 0));
     kill(&served_again(&image, 1));
@@ -139,7 +140,7 @@ fn what_a_guest_writes_lasts_when_its_server_is_killed() {
     run(["build", &scene.arg("root"), "-o", &image, "--free", "8M", "--codec", "zstd:1"]).ok();
     let before = fs::read(&image).expect("the image");
     let serving = serve(&scene, &[&image, "--keep", &kept, "--json"]);
-    let mut machine = machine(&scene);
+    let mut machine = machine(&scene, "then=read");
     machine.wait_for("the first lasts");
     // All that was answered is flushed: nothing is lost, and the guest goes on.
     kill(&served_again(&image, 0));

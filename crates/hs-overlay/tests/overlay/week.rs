@@ -52,11 +52,15 @@ impl File {
     }
 
     fn read(&self, range: ByteRange) -> Vec<u8> {
-        let block = |block: u64| match self.others.get(&block) {
-            Some(bytes) => bytes.clone(),
-            None => vec![self.space.get(&block).copied().unwrap_or_default(); BLOCK],
-        };
-        blocks(range.offset, range.len).flat_map(block).collect()
+        let mut bytes = Vec::with_capacity(range.len as usize);
+        for block in blocks(range.offset, range.len) {
+            let data = self.space.get(&block).copied().unwrap_or_default();
+            match self.others.get(&block) {
+                Some(other) => bytes.extend_from_slice(other),
+                None => bytes.resize(bytes.len() + BLOCK, data),
+            }
+        }
+        bytes
     }
 }
 
