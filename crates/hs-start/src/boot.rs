@@ -482,6 +482,7 @@ impl ShownDisk {
         let keep = spec.keep.as_deref();
         let keep =
             keep.map(|path| KeepFile::open(path, OpenedAs::Keeping, KeepFile::PATIENCE)).transpose()?;
+        let keep = keep.map(keep::asked);
         Ok(match (&spec.disk, &spec.vmm) {
             (BootDisk::Image(_, config), Vmm::Qemu(_)) if !spec.warm => {
                 let config = on_medium.config(config);
