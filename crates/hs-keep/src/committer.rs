@@ -117,8 +117,8 @@ pub(crate) fn lead(shared: &Arc<Shared>, mut state: MutexGuard<'_, KeptState>) {
         return;
     }
     // One append after the other would leave no moment between two.
-    let leaves_it = !state.snapshots.is_empty();
-    let Some(job) = Some(()).filter(|()| !leaves_it).and_then(|()| state.overlay.poll_append()) else {
+    let job = if state.snapshots.is_empty() { state.overlay.poll_append() } else { None };
+    let Some(job) = job else {
         drop(state);
         shared.work.notify_one();
         return;

@@ -62,6 +62,7 @@ fn socket_of(folder: &Path, file: &Metadata) -> PathBuf {
 
 /// Answers one question after the other, until the socket goes.
 pub(crate) fn run(shared: &Shared, listener: &UnixListener) {
+    hs_linux::flush_for_kernel();
     for stream in listener.incoming() {
         let Ok(mut stream) = stream else { return };
         let mut question = String::new();

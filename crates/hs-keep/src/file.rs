@@ -213,10 +213,7 @@ impl KeepFile {
         Ok((file, overlay))
     }
 
-    pub(crate) fn overlay_meanwhile(
-        &self,
-        opening: impl Fn(u64) -> Opening,
-    ) -> Result<Overlay, KeepError> {
+    pub(crate) fn overlay_meanwhile(&self, opening: impl Fn(u64) -> Opening) -> Result<Overlay, KeepError> {
         let slots = || self.read_some(0, SLOTS_BYTES).map_err(KeepError::io("read", &self.path));
         let mut before = slots()?;
         for _ in 0..MOST_READINGS {

@@ -296,7 +296,9 @@ fn snapshots_lie_between_two_flushes() {
                 disk.change_snapshots(SnapshotChange::Delete { name }).expect("deleted");
             }
         }
-        assert!(disk.change_snapshots(take("0")).is_err_and(|error| error.to_string().contains("one of this")));
+        assert!(
+            disk.change_snapshots(take("0")).is_err_and(|error| error.to_string().contains("one of this"))
+        );
         ends.store(true, SeqCst);
     });
     disk.close().expect("written");

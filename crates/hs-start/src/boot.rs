@@ -49,6 +49,7 @@ use rustix::mount::MountFlags;
 
 use crate::guest_processes::GuestProcesses;
 use crate::image::ImageSource;
+use crate::keep;
 use crate::learned::LearnedFolder;
 use crate::limit;
 use crate::medium::{self, Damage};

@@ -112,7 +112,8 @@ impl Busy {
         let half = found.len() / WRITERS;
         for writer in 0..WRITERS {
             let own = &found[writer * half..(writer + 1) * half];
-            let fits = (after[writer]..=before[writer]).rev().any(|changes| self.half(writer, changes) == own);
+            let fits =
+                (after[writer]..=before[writer]).rev().any(|changes| self.half(writer, changes) == own);
             assert!(fits, "{image}, writer {writer}: no moment of {} to {}", after[writer], before[writer]);
         }
     }
@@ -149,8 +150,7 @@ impl Busy {
 fn send(client: &mut NbdWriter, sent: &Sent) -> Option<()> {
     match *sent {
         Sent::Blocks { start, count, version } => {
-            let bytes: Vec<u8> =
-                (start..start + count).flat_map(|block| content(block, version)).collect();
+            let bytes: Vec<u8> = (start..start + count).flat_map(|block| content(block, version)).collect();
             assert_eq!(client.write(FUA, (start * BLOCK) as u64, &bytes).ok()?, 0);
         }
         Sent::Gone { start, count } => {

@@ -1,6 +1,8 @@
 //! Snapshots of an overlay in use, read by others while it is written to, cleaned and opened anew.
 
-use hs_overlay::{BlockSums, Checked, Checking, Failed, FailedStep, Limits, Needed, Opening, Overlay, Source};
+use hs_overlay::{
+    BlockSums, Checked, Checking, Failed, FailedStep, Limits, Needed, Opening, Overlay, Source,
+};
 use hs_units::Prng;
 
 use crate::world::{BLOCK, BLOCKS, DISK, Version, World, content};
