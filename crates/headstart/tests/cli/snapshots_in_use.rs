@@ -70,7 +70,8 @@ impl Busy {
         let mut prng = Prng::new(sent.len() as u64 + writer as u64);
         while !self.ends.load(SeqCst) {
             let start = first + prng.below(half as u64 - 16) as usize;
-            let count = 1 + prng.below(if prng.below(8) == 0 { 16 } else { 2 }) as usize;
+            let most = if prng.below(8) == 0 { 16 } else { 2 };
+            let count = 1 + prng.below(most) as usize;
             let next = {
                 let mut all = self.sent[writer].lock().expect("no panic");
                 let is_gone = matches!(all.last(), Some(Sent::Blocks { .. })) && prng.below(3) == 0;
@@ -131,13 +132,12 @@ impl Busy {
         run(["overlay", "snapshot", &self.scene.arg("changes"), name])
     }
 
-    fn commit_words<'a>(&'a self, words: &'a [String; 4], name: &'a str) -> Vec<&'a str> {
-        let [image, changes, output, _] = words.each_ref().map(String::as_str);
-        vec!["-q", "commit", image, changes, "-o", output, "--snapshot", name, "--codec", "zstd:1"]
-    }
-
-    fn words(&self, output: &str) -> [String; 4] {
-        ["disk.hsi", "changes", output, ""].map(|name| self.scene.arg(name))
+    /// What commits a snapshot.
+    fn commit(&self, output: &str, name: &str) -> Vec<String> {
+        let [image, changes, output] = ["disk.hsi", "changes", output].map(|name| self.scene.arg(name));
+        let words =
+            ["-q", "commit", &image, &changes, "-o", &output, "--snapshot", name, "--codec", "zstd:1"];
+        words.map(str::to_owned).to_vec()
     }
 
     fn names(&self) -> Vec<String> {
@@ -181,7 +181,7 @@ fn a_commit_has_the_disk_of_its_snapshot_while_clients_write_and_delete() {
             // The newest, and the one that has waited longest, by now behind others.
             for (name, after, before) in [&taken[0], &taken[taken.len() - 1]] {
                 let output = format!("{name}.hsi");
-                run(busy.commit_words(&busy.words(&output), name)).ok();
+                run(busy.commit(&output, name)).ok();
                 busy.is_of_a_moment(&output, *after, *before);
             }
             if round > 0 {
@@ -189,7 +189,8 @@ fn a_commit_has_the_disk_of_its_snapshot_while_clients_write_and_delete() {
                 taken.pop();
             }
         }
-        let delta = [&busy.commit_words(&busy.words("delta.hsi"), "s0")[..], &["--delta"]].concat();
+        let mut delta = busy.commit("delta.hsi", "s0");
+        delta.push("--delta".to_owned());
         run(delta).ok();
         let (raw, image) = (busy.scene.arg("whole.raw"), busy.scene.arg("s0.hsi"));
         run(["-q", "export", &image, "-o", &raw, "--format", "raw"]).ok();
@@ -204,13 +205,13 @@ fn a_commit_has_the_disk_of_its_snapshot_while_clients_write_and_delete() {
     run(["overlay", "delete", &changes, "s9"]).fails(1, &["changes", "no snapshot 's9'"]);
     run(["overlay", "revert", &changes, "s0"]).fails(1, &["changes", "in use by another process"]);
     run(["overlay", "compact", &changes]).fails(1, &["changes", "in use by another process"]);
-    run(busy.commit_words(&busy.words("no.hsi"), "s9")).fails(1, &["changes", "no snapshot 's9'"]);
+    run(busy.commit("no.hsi", "s9")).fails(1, &["changes", "no snapshot 's9'"]);
     end(server);
     run(["overlay", "check", &changes]).ok();
     assert_eq!(busy.names(), ["s0"]);
     // Without a server the same is done here.
     busy.snapshot("s1").ok();
-    run(busy.commit_words(&busy.words("last.hsi"), "s1")).ok();
+    run(busy.commit("last.hsi", "s1")).ok();
     busy.is_of_a_moment("last.hsi", busy.numbers(), busy.numbers());
     assert!(!busy.scene.path("no.hsi").exists());
 }
@@ -241,7 +242,7 @@ fn a_server_that_is_killed_leaves_a_snapshot_whole_or_not_at_all() {
             let after = busy.numbers().map(|sent| sent.saturating_sub(1));
             // An old snapshot is committed meanwhile, and is what it was.
             let committing = (!lasting.is_empty()).then(|| {
-                let mut command = headstart(busy.commit_words(&busy.words("old.hsi"), "s0"));
+                let mut command = headstart(busy.commit("old.hsi", "s0"));
                 command.spawn().expect("started")
             });
             let asked = scope.spawn(|| busy.snapshot(&name));
@@ -258,7 +259,7 @@ fn a_server_that_is_killed_leaves_a_snapshot_whole_or_not_at_all() {
                 busy.is_of_a_moment("old.hsi", after, before);
             }
             if names.contains(&name) {
-                run(busy.commit_words(&busy.words("new.hsi"), &name)).ok();
+                run(busy.commit("new.hsi", &name)).ok();
                 busy.is_of_a_moment("new.hsi", after, before);
                 there += 1;
                 if round > 0 {
@@ -284,11 +285,11 @@ fn a_commit_that_is_killed_leaves_the_image_before() {
     let mut client = NbdWriter::connect(&busy.scene.path("socket")).expect("connected");
     assert_eq!(client.write(FUA, 0, &vec![7; 100 * BLOCK]).expect("answered"), 0);
     busy.snapshot("s0").ok();
-    let (words, output) = (busy.words("new.hsi"), busy.scene.path("new.hsi"));
+    let (words, output) = (busy.commit("new.hsi", "s0"), busy.scene.path("new.hsi"));
     let mut prng = Prng::new(3);
     let mut before = None;
     for _ in 0..10 {
-        let mut committing = headstart(busy.commit_words(&words, "s0")).spawn().expect("started");
+        let mut committing = headstart(&words).spawn().expect("started");
         std::thread::sleep(std::time::Duration::from_millis(prng.below(60)));
         committing.kill().expect("killed");
         committing.wait().expect("waited for");
@@ -296,7 +297,7 @@ fn a_commit_that_is_killed_leaves_the_image_before() {
         assert!(now == before || run(["verify", &busy.scene.arg("new.hsi")]).code == Some(0));
         before = now;
     }
-    run(busy.commit_words(&words, "s0")).ok();
+    run(&words).ok();
     assert_eq!(client.write(FUA, 0, &[8; BLOCK]).expect("answered"), 0);
     end(server);
 }
