@@ -319,7 +319,10 @@ fn those_who_may_ask_find_the_server_by_the_file() {
         let change = SnapshotChange::Take { name: name.to_owned(), now_s: 0 };
         hs_keep::ask([Path::new("/nowhere"), folder.path()], path, &change)
     };
+    // What was answered is in it, also where it was not flushed.
+    wait(|answer| disk.write(Requester::default(), 4096, vec![7; 4096], false, answer));
     assert!(ask(&path, "first").expect("answered"));
+    assert_eq!(of_snapshot(&path, "first", 2), [0, 0x0707_0707_0707_0707]);
     assert!(ask(&link, "a second").expect("answered"));
     let refused = ask(&link, "first").expect_err("refused").to_string();
     assert!(refused.starts_with(&link.display().to_string()) && refused.contains("one of this name"));
