@@ -217,8 +217,8 @@ impl KeptDisk {
         }
     }
 
-    /// Changes the snapshots of the disk, between two flushes: everything that was answered before is in a new
-    /// one. Waits until the change is on the medium.
+    /// Changes the snapshots of the disk, between two flushes: everything that was answered before is in a
+    /// new one. Waits until the change is on the medium.
     ///
     /// # Errors
     /// When it cannot be made, or the file not be written.

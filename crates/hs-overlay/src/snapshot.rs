@@ -117,7 +117,7 @@ impl Overlay {
         self.unstored.is_some()
     }
 
-    /// The map with the last change of the snapshots cannot be stored: they are again what the stored one has.
+    /// The map with the last change of the snapshots cannot be stored: they are as stored again.
     pub(crate) fn take_back_snapshot_change(&mut self) {
         match self.unstored.take() {
             Some(Unstored::Taken) => drop(self.snapshots.pop()),
