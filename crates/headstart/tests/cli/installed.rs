@@ -345,7 +345,7 @@ fn an_installed_debian_becomes_its_own_next_image() {
 
     let mut machine = Machine::start("1G", drive(&disk));
     machine.log_in();
-    machine.ran("echo newer >/etc/hostname; (while :; do date >/root/x; sync /root/x; rm /root/x; done) &");
+    machine.ran("echo newer >/etc/hostname; (while :; do date >/root/x; sync /root/x; rm /root/x; done) & true");
     let script = "cd /run/initramfs/headstart/medium && FILE=$(ls writes/*) && sync -f / && \
                   headstart overlay snapshot $FILE update && echo after >/root/after && \
                   headstart commit slots/a/root.hsi $FILE --snapshot update -o new.hsi --codec zstd:1 && \
