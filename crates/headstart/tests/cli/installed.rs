@@ -363,5 +363,5 @@ fn an_installed_debian_becomes_its_own_next_image() {
     let mut machine = Machine::start("1G", drive(&disk));
     let said = machine.log_in();
     assert!(said.contains("Booting `headstart, slot b") && said.contains("newer login"), "{said}");
-    assert!(machine.ran("ls /root").trim() == "" || !machine.ran("ls /root").contains("after"));
+    assert!(!machine.ran("ls /root").contains("after"));
 }
