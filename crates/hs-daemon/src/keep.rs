@@ -23,7 +23,7 @@ pub(crate) fn open(path: &Path, kept: &mut HandedOver, supervisor: &Supervisor) 
         None => Unflushed::new().context("make memory for the supervisor")?,
     };
     supervisor.keep(UNFLUSHED, (), [unflushed.as_fd()].into_iter())?;
-    Ok(file.telling(unflushed))
+    Ok(hs_start::keep::asked(file.telling(unflushed)))
 }
 
 /// Makes sure that everything lasts.

@@ -10,6 +10,7 @@ use parking_lot::MutexGuard;
 
 use crate::change::{self, Taken};
 use crate::disk::{Answer, KeptState, Shared};
+use crate::snapshots;
 
 /// After so long without an append the disk has nothing else to do, and its file is made smaller.
 const IDLE: Duration = Duration::from_secs(2);
@@ -28,6 +29,7 @@ pub(crate) fn run(shared: &Arc<Shared>) {
             shared.work.wait_for(&mut state, rest);
             continue;
         }
+        snapshots::make_changes(shared, &mut state);
         let Some(job) = state.overlay.poll() else {
             let outcomes = settle(shared, &mut state);
             if !outcomes.is_empty() {
@@ -68,7 +70,7 @@ pub(crate) fn run(shared: &Arc<Shared>) {
         }
     }
     state.has_ended = true;
-    let outcomes = refuse_all(&mut state, libc::ESHUTDOWN);
+    let outcomes = refuse_all(shared, &mut state, libc::ESHUTDOWN);
     shared.changed.notify_all();
     drop(state);
     tell(outcomes);
@@ -114,7 +116,9 @@ pub(crate) fn lead(shared: &Arc<Shared>, mut state: MutexGuard<'_, KeptState>) {
         }
         return;
     }
-    let Some(job) = state.overlay.poll_append() else {
+    // One append after the other would leave no moment between two.
+    let job = if state.snapshots.is_empty() { state.overlay.poll_append() } else { None };
+    let Some(job) = job else {
         drop(state);
         shared.work.notify_one();
         return;
@@ -124,7 +128,8 @@ pub(crate) fn lead(shared: &Arc<Shared>, mut state: MutexGuard<'_, KeptState>) {
     let ended = shared.file.run(&job, || shared.quiesce());
     let mut state = shared.state.lock();
     let outcomes = end_job(shared, &mut state, ended.map(|()| began.elapsed()));
-    let wakes = state.ends || state.overlay.is_due() || state.overlay.has_other_work();
+    let others = !state.snapshots.is_empty() || state.overlay.has_other_work();
+    let wakes = state.ends || state.overlay.is_due() || others;
     drop(state);
     if wakes {
         // It goes on while the answers are sent.
@@ -194,12 +199,13 @@ fn give_up(shared: &Arc<Shared>, state: &mut KeptState, failed: Failed) -> Outco
              end this program, look after the medium, and run `headstart overlay check`",
             shared.file.path().display()
         );
-        return refuse_all(state, libc::EIO);
+        return refuse_all(shared, state, libc::EIO);
     }
-    if tells { refuse_all(state, libc::ENOSPC) } else { settle(shared, state) }
+    if tells { refuse_all(shared, state, libc::ENOSPC) } else { settle(shared, state) }
 }
 
-fn refuse_all(state: &mut KeptState, errno: i32) -> Outcomes {
+fn refuse_all(shared: &Shared, state: &mut KeptState, errno: i32) -> Outcomes {
+    snapshots::refuse(shared, state, errno);
     let flushes = state.flushes.drain(..).map(|(_, answer)| (answer, Err(errno)));
     let delayed = state.delayed.drain().map(|(_, answer)| (answer, Err(errno)));
     flushes.chain(delayed).collect()

@@ -1,5 +1,6 @@
 //! A disk that keeps what is written to it.
 
+use std::collections::VecDeque;
 use std::sync::Arc;
 use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
@@ -13,9 +14,11 @@ use parking_lot::{Condvar, Mutex, MutexGuard};
 use crate::below::Below;
 use crate::change::{Change, Changes};
 use crate::committer;
+use crate::control::{self, Control};
 use crate::error::KeepError;
 use crate::file::KeepFile;
 use crate::read::{self, FileRead};
+use crate::snapshots::{PendingChange, SnapshotChange};
 use crate::unflushed::Unflushed;
 
 /// Threads that read what the kernel does not have in memory.
@@ -55,6 +58,8 @@ pub(crate) struct KeptState {
     pub(crate) flushes: Vec<(u64, Answer)>,
     /// Changes that wait for room.
     pub(crate) delayed: Waiting<(Change, Answer)>,
+    /// Changes of snapshots, which are made one after the other.
+    pub(crate) snapshots: VecDeque<PendingChange>,
     /// Reads of the file under way, of this generation and the one before: see [`Shared::quiesce`].
     pub(crate) readers: [usize; 2],
     pub(crate) generation: usize,
@@ -69,6 +74,8 @@ pub(crate) struct KeptState {
 pub struct KeptDisk {
     shared: Arc<Shared>,
     threads: Mutex<Vec<JoinHandle<()>>>,
+    /// Where others ask for snapshots.
+    control: Option<Control>,
 }
 
 impl KeptDisk {
@@ -76,7 +83,7 @@ impl KeptDisk {
     ///
     /// # Errors
     /// When the file is no overlay of this disk, cannot be read or begun, or a thread cannot be started.
-    pub fn new(below: Arc<dyn Below>, file: KeepFile) -> Result<Self, KeepError> {
+    pub fn new(below: Arc<dyn Below>, mut file: KeepFile) -> Result<Self, KeepError> {
         let mut overlay = file.overlay(Some((below.digest(), below.bytes())), true)?;
         overlay.begin_paced();
         if file.unflushed.as_ref().is_some_and(Unflushed::is_set) {
@@ -88,12 +95,14 @@ impl KeptDisk {
             );
             overlay.refuse_writes();
         }
+        let control = file.control.take();
         let (file_reads, reads) = crossbeam_channel::unbounded();
         let state = KeptState {
             overlay,
             appended: Instant::now(),
             flushes: Vec::new(),
             delayed: Waiting::default(),
+            snapshots: VecDeque::new(),
             readers: [0; 2],
             generation: 0,
             is_told: false,
@@ -108,12 +117,16 @@ impl KeptDisk {
             changed: Condvar::new(),
             file_reads,
         });
-        let disk = Self { shared: Arc::clone(&shared), threads: Mutex::default() };
+        let disk = Self { shared: Arc::clone(&shared), threads: Mutex::default(), control };
         let own = Arc::clone(&shared);
         disk.spawn("hs-keep", move || committer::run(&own))?;
         for number in 0..READERS {
             let (own, reads) = (Arc::downgrade(&shared), reads.clone());
             disk.spawn(&format!("hs-keep-{number}"), move || read::run(&own, &reads))?;
+        }
+        if let Some(control) = &disk.control {
+            let (own, listener) = (shared, control.listener());
+            disk.spawn("hs-keep-asked", move || control::run(&own, &listener))?;
         }
         Ok(disk)
     }
@@ -204,6 +217,15 @@ impl KeptDisk {
         }
     }
 
+    /// Changes the snapshots of the disk, between two flushes: everything that was answered before is in a
+    /// new one. Waits until the change is on the medium.
+    ///
+    /// # Errors
+    /// When it cannot be made, or the file not be written.
+    pub fn change_snapshots(&self, change: SnapshotChange) -> Result<(), KeepError> {
+        self.shared.change_snapshots(change)
+    }
+
     fn answer(&self, lasting: bool, answer: impl FnOnce(Result<(), i32>) + Send + 'static) -> Answer {
         if !lasting {
             return Box::new(answer);
@@ -273,6 +295,7 @@ impl KeptDisk {
 impl Drop for KeptDisk {
     fn drop(&mut self) {
         self.shared.end();
+        self.control.take();
         for thread in self.threads.lock().drain(..) {
             let _ = thread.join();
         }

@@ -40,6 +40,23 @@ pub enum KeepError {
         /// One of them.
         name: String,
     },
+    /// The server that uses it has refused.
+    #[error("{}: {said}", path.display())]
+    Refused {
+        /// The file.
+        path: PathBuf,
+        /// Why.
+        said: String,
+    },
+    /// The server that uses it was asked, and has not answered.
+    #[error(
+        "{}: the server that uses it has ended, or does not go on, and has not said whether it did that:          `headstart overlay list` shows its snapshots",
+        path.display()
+    )]
+    NoAnswer {
+        /// The file.
+        path: PathBuf,
+    },
     /// It is no regular file.
     #[error("{} is no regular file: changes are kept in one", path.display())]
     NotAFile {

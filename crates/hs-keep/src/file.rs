@@ -8,10 +8,11 @@ use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
 
 use hs_overlay::{Checked, Checking, Failed, FailedStep, Job, Limits, Needed, Opening, Overlay, Step};
-use hs_units::Digest;
+use hs_units::{BLOCK_BYTES, Digest};
 use rustix::fs::{Advice, FallocateFlags, FlockOperation, fadvise, fallocate, flock};
 use rustix::io::{Errno, ReadWriteFlags, preadv2};
 
+use crate::control::Control;
 use crate::error::KeepError;
 use crate::place;
 use crate::unflushed::Unflushed;
@@ -20,6 +21,10 @@ use crate::unflushed::Unflushed;
 const LOCK_PAUSE: Duration = Duration::from_millis(10);
 /// So often a file is opened again when it was replaced meanwhile; some file systems do not tell files apart.
 const REOPENINGS: u32 = 3;
+/// What both slots of the superblock take.
+const SLOTS_BYTES: u64 = 2 * BLOCK_BYTES;
+/// So often the map of a file is read that another process writes to; each time one was stored meanwhile.
+const MOST_READINGS: u32 = 100;
 /// Zeros that are written at once where space cannot be taken otherwise.
 const ZEROS: usize = 1 << 20;
 
@@ -49,6 +54,8 @@ pub struct KeepFile {
     path: PathBuf,
     /// Whether writes are unflushed, for a supervisor.
     pub(crate) unflushed: Option<Unflushed>,
+    /// Where its disk is asked for snapshots.
+    pub(crate) control: Option<Control>,
 }
 
 impl KeepFile {
@@ -79,22 +86,15 @@ impl KeepFile {
 
     /// Opens and locks the file that is there now.
     pub(crate) fn locked(path: &Path, opened: OpenedAs, end: Instant) -> Result<Self, KeepError> {
-        let mut options = OpenOptions::new();
-        options.read(true).custom_flags(libc::O_CLOEXEC);
-        let writes = opened != OpenedAs::ReadOnly;
-        options.write(writes).create(opened == OpenedAs::Keeping).mode(0o600);
-        let file = options.open(path).map_err(KeepError::io("open", path))?;
-        let about = file.metadata().map_err(KeepError::io("look at", path))?;
-        if !about.is_file() {
-            return Err(KeepError::NotAFile { path: path.to_owned() });
-        }
-        let operation = if writes {
+        let own = Self::unlocked(path, opened)?;
+        let file = &own.file;
+        let operation = if opened != OpenedAs::ReadOnly {
             FlockOperation::NonBlockingLockExclusive
         } else {
             FlockOperation::NonBlockingLockShared
         };
         loop {
-            match flock(&file, operation) {
+            match flock(file, operation) {
                 Ok(()) => break,
                 Err(Errno::INTR) => {}
                 Err(Errno::WOULDBLOCK) if Instant::now() < end => std::thread::sleep(LOCK_PAUSE),
@@ -102,7 +102,20 @@ impl KeepFile {
                 Err(error) => return Err(KeepError::io("lock", path)(error.into())),
             }
         }
-        Ok(Self { file, path: path.to_owned(), unflushed: None })
+        Ok(own)
+    }
+
+    /// Opens the file, which another process may be using.
+    pub(crate) fn unlocked(path: &Path, opened: OpenedAs) -> Result<Self, KeepError> {
+        let mut options = OpenOptions::new();
+        options.read(true).custom_flags(libc::O_CLOEXEC);
+        options.write(opened != OpenedAs::ReadOnly).create(opened == OpenedAs::Keeping).mode(0o600);
+        let file = options.open(path).map_err(KeepError::io("open", path))?;
+        let about = file.metadata().map_err(KeepError::io("look at", path))?;
+        if !about.is_file() {
+            return Err(KeepError::NotAFile { path: path.to_owned() });
+        }
+        Ok(Self { file, path: path.to_owned(), unflushed: None, control: None })
     }
 
     /// Whether this file is the one at `path`.
@@ -121,6 +134,17 @@ impl KeepFile {
     #[must_use]
     pub fn telling(self, unflushed: Unflushed) -> Self {
         Self { unflushed: Some(unflushed), ..self }
+    }
+
+    /// The same file, whose disk is asked for snapshots in this folder, by [`ask`](crate::ask()). Those who
+    /// may write to the folder may ask.
+    #[must_use]
+    pub fn asked_in(self, folder: &Path) -> Self {
+        let control = self.file.metadata().and_then(|about| Control::listen(folder, &about));
+        let control = control.inspect_err(|error| {
+            log::warn!("{}: no snapshots can be taken meanwhile: {error}", self.path.display());
+        });
+        Self { control: control.ok(), ..self }
     }
 
     /// Where it is.
@@ -174,7 +198,36 @@ impl KeepFile {
         }
         // What the kernel could not write once is in its memory too, and not on the medium: it is read anew.
         let _ = fadvise(&self.file, 0, None, Advice::DontNeed);
-        let mut opening = Opening::new(disk, self.len()?, limits);
+        self.opened(Opening::new(disk, self.len()?, limits))
+    }
+
+    /// The overlay in the file at `path`, which another process may be writing to, as it was a moment ago:
+    /// what can be said of it. Its blocks may be others already.
+    ///
+    /// # Errors
+    /// As for [`Self::overlay`].
+    pub fn glance(path: &Path) -> Result<(Self, Overlay), KeepError> {
+        let file = Self::unlocked(path, OpenedAs::ReadOnly)?;
+        let opening = |file_bytes| Opening::new(None, file_bytes, Limits::default());
+        let overlay = file.overlay_meanwhile(opening)?;
+        Ok((file, overlay))
+    }
+
+    pub(crate) fn overlay_meanwhile(&self, opening: impl Fn(u64) -> Opening) -> Result<Overlay, KeepError> {
+        let slots = || self.read_some(0, SLOTS_BYTES).map_err(KeepError::io("read", &self.path));
+        let mut before = slots()?;
+        for _ in 0..MOST_READINGS {
+            let opened = self.opened(opening(self.len()?));
+            let after = slots()?;
+            // Else a map was stored meanwhile, and what was read may be parts of two.
+            if opened.is_ok() || std::mem::replace(&mut before, after.clone()) == after {
+                return opened;
+            }
+        }
+        Err(KeepError::InUse { path: self.path.clone() })
+    }
+
+    fn opened(&self, mut opening: Opening) -> Result<Overlay, KeepError> {
         while let Needed::Bytes(range) = opening.poll() {
             let bytes = self.read_some(range.offset, range.len).map_err(KeepError::io("read", &self.path))?;
             opening.handle_bytes(&bytes).map_err(KeepError::overlay(&self.path))?;
@@ -283,11 +336,17 @@ impl KeepFile {
     /// When the file cannot be read.
     pub fn check(&self, overlay: &Overlay) -> Result<Checked, KeepError> {
         let mut checking = Checking::new(overlay);
+        self.feed(&mut checking)?;
+        Ok(checking.finish())
+    }
+
+    /// Reads what a check needs.
+    pub(crate) fn feed(&self, checking: &mut Checking<'_>) -> Result<(), KeepError> {
         while let Some(range) = checking.poll() {
             let bytes = self.read_some(range.offset, range.len).map_err(KeepError::io("read", &self.path))?;
             checking.handle_bytes(&bytes);
         }
-        Ok(checking.finish())
+        Ok(())
     }
 
     /// Does a job of an overlay that no other thread uses.

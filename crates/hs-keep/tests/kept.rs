@@ -1,12 +1,17 @@
 //! A kept disk over a disk in memory, used by several threads at a time.
 
+use std::os::unix::fs::PermissionsExt;
 use std::path::Path;
 use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering::SeqCst};
 use std::sync::mpsc::channel;
 use std::time::Duration;
 
 use hs_disk::Requester;
-use hs_keep::{Below, KeepError, KeepFile, KeptDisk, NewFile, OpenedAs, ZeroKind};
+use hs_keep::{
+    Below, KeepError, KeepFile, KeptDisk, NewFile, OpenedAs, SnapshotChange, SnapshotFile, ZeroKind,
+};
+use hs_overlay::Content;
 use hs_units::{ByteRange, Digest, Prng};
 
 const BYTES: u64 = 300 << 12;
@@ -230,4 +235,111 @@ fn a_file_that_is_written_as_a_whole_appears_when_it_is() {
     file.run_alone(&mut overlay).expect("written");
     drop(file);
     assert_eq!(is_at("begun"), Some(true));
+}
+
+/// What a snapshot has of the first blocks of the disk.
+fn of_snapshot(path: &Path, name: &str, blocks: u64) -> Vec<u64> {
+    let (snapshot, checked) = SnapshotFile::open(path, name, (Digest([4; 32]), BYTES)).expect("it is there");
+    assert_eq!(checked.damaged, 0);
+    let mut found = vec![0; blocks as usize];
+    for (start, count, content) in snapshot.extents() {
+        let Content::Data(place) = content else { continue };
+        for block in 0..count {
+            let mut bytes = [0; 8];
+            snapshot.read((place + block) << 12, &mut bytes).expect("what was written");
+            found[(start + block) as usize] = u64::from_le_bytes(bytes);
+        }
+    }
+    found
+}
+
+/// Writers flush behind each block, one after the other; a snapshot has all blocks up to some moment.
+#[test]
+fn snapshots_lie_between_two_flushes() {
+    const WRITERS: u64 = 3;
+    let folder = tempfile::tempdir().expect("a folder");
+    let path = folder.path().join("changes");
+    let disk = open(&path);
+    let (written, ends) = ([(); WRITERS as usize].map(|()| AtomicU64::new(0)), AtomicBool::new(false));
+    let take = |name: &str| SnapshotChange::Take { name: name.to_owned(), now_s: 1 };
+    std::thread::scope(|scope| {
+        for (writer, written) in written.iter().enumerate() {
+            let (disk, ends) = (&disk, &ends);
+            scope.spawn(move || {
+                for version in 1.. {
+                    let block = version % 8 * WRITERS + writer as u64;
+                    let bytes = [&version.to_le_bytes()[..], &[7; 4088]].concat();
+                    wait(|answer| disk.write(Requester::default(), block << 12, bytes, false, answer));
+                    wait(|answer| disk.flush_here(answer));
+                    written.store(version, SeqCst);
+                    if ends.load(SeqCst) {
+                        break;
+                    }
+                }
+            });
+        }
+        for round in 0..30 {
+            let before = written.each_ref().map(|written| written.load(SeqCst));
+            let name = format!("{round}");
+            disk.change_snapshots(take(&name)).expect("taken");
+            let after = written.each_ref().map(|written| written.load(SeqCst) + 1);
+            let found = of_snapshot(&path, &name, 8 * WRITERS);
+            for writer in 0..WRITERS as usize {
+                let own = |block: usize| found[block * WRITERS as usize + writer];
+                let last = (0..8).map(own).max().expect("eight");
+                assert!((before[writer]..=after[writer]).contains(&last), "round {round}");
+                let expected = (0..8).map(|block| (1..=last).rev().find(|version| version % 8 == block));
+                let expected: Vec<_> = expected.map(Option::unwrap_or_default).collect();
+                assert_eq!((0..8).map(own).collect::<Vec<_>>(), expected, "round {round}");
+            }
+            if round % 2 == 1 {
+                disk.change_snapshots(SnapshotChange::Delete { name }).expect("deleted");
+            }
+        }
+        assert!(
+            disk.change_snapshots(take("0")).is_err_and(|error| error.to_string().contains("one of this"))
+        );
+        ends.store(true, SeqCst);
+    });
+    disk.close().expect("written");
+    assert!(disk.change_snapshots(take("late")).is_err());
+    drop(disk);
+    let (_, overlay) = KeepFile::glance(&path).expect("it is there");
+    assert_eq!(overlay.snapshots().len(), 15);
+}
+
+#[test]
+fn those_who_may_ask_find_the_server_by_the_file() {
+    let folder = tempfile::tempdir().expect("a folder");
+    let (path, link) = (folder.path().join("changes"), folder.path().join("link"));
+    let file = KeepFile::open(&path, OpenedAs::Keeping, Duration::ZERO).expect("opened");
+    let disk = KeptDisk::new(Arc::new(Memory(content())), file.asked_in(folder.path())).expect("an overlay");
+    std::os::unix::fs::symlink(&path, &link).expect("a link");
+    let ask = |path: &Path, name: &str| {
+        let change = SnapshotChange::Take { name: name.to_owned(), now_s: 0 };
+        hs_keep::ask([Path::new("/nowhere"), folder.path()], path, &change)
+    };
+    // What was answered is in it, also where it was not flushed.
+    wait(|answer| disk.write(Requester::default(), 4096, vec![7; 4096], false, answer));
+    assert!(ask(&path, "first").expect("answered"));
+    assert_eq!(of_snapshot(&path, "first", 2), [0, 0x0707_0707_0707_0707]);
+    assert!(ask(&link, "a second").expect("answered"));
+    let refused = ask(&link, "first").expect_err("refused").to_string();
+    assert!(refused.starts_with(&link.display().to_string()) && refused.contains("one of this name"));
+    let sockets = || {
+        let names = std::fs::read_dir(folder.path()).expect("listed").map(|entry| entry.expect("one").path());
+        names.filter(|path| path.extension().is_some_and(|end| end == "sock")).collect::<Vec<_>>()
+    };
+    let socket = sockets().pop().expect("one");
+    assert_eq!(std::fs::metadata(&socket).expect("there").permissions().mode() & 0o777, 0o600);
+    // One who asks nothing keeps no other from being heard, and none the disk from ending.
+    let silent = std::os::unix::net::UnixStream::connect(&socket).expect("connected");
+    assert!(ask(&path, "third").expect("answered"));
+    disk.close().expect("written");
+    assert!(!ask(&path, "late").expect("it has ended"));
+    drop((disk, silent));
+    assert!(sockets().is_empty() && !ask(&path, "later").expect("none is asked"));
+    let (_, overlay) = KeepFile::glance(&path).expect("it is there");
+    let names: Vec<_> = overlay.snapshots().iter().map(|snapshot| &*snapshot.name).collect();
+    assert_eq!(names, ["first", "a second", "third"]);
 }

@@ -38,7 +38,7 @@ mod slot;
 mod snapshot;
 mod waiting;
 
-pub use check::{Checked, Checking};
+pub use check::{BlockSums, Checked, Checking};
 pub use error::{DamagedPart, OverlayError, Refusal};
 pub use job::{Failed, FailedStep, Job, Step};
 pub use layout::{FIRST_SEGMENT_BYTE, Identity, MAX_SNAPSHOTS, SEGMENT_BYTES};

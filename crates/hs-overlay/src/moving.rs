@@ -84,7 +84,7 @@ impl Overlay {
         }
         for (start, end, at) in found {
             let count = (end - start) as usize;
-            let is_whole = whole.get(at..at + count).is_some_and(|blocks| blocks.iter().all(|whole| *whole));
+            let is_whole = whole.get(at..at + count).is_some_and(|blocks| blocks.iter().all(Option::is_some));
             match bytes.get(at * BLOCK..(at + count) * BLOCK).filter(|_| is_whole) {
                 Some(bytes) => self.handle_write(start, bytes)?,
                 None => self.segments.pin(segment),

@@ -32,6 +32,8 @@ pub struct Opening {
     limits: Limits,
     segments: u32,
     slot_order: [u64; 2],
+    /// The log behind the map is read as well.
+    reads_log: bool,
     stage: Stage,
 }
 
@@ -58,7 +60,14 @@ impl Opening {
     /// The overlay in a file of so many bytes, for this disk, where that is known.
     #[must_use]
     pub fn new(expected: Option<(Digest, u64)>, file_bytes: u64, limits: Limits) -> Self {
-        Self { expected, limits, segments: segments_in(file_bytes), slot_order: [0, 1], stage: Stage::Slots }
+        let segments = segments_in(file_bytes);
+        Self { expected, limits, segments, slot_order: [0, 1], reads_log: true, stage: Stage::Slots }
+    }
+
+    /// The same up to the stored map, with all snapshots. Nothing may be written to this overlay.
+    #[must_use]
+    pub fn of_map(expected: Option<(Digest, u64)>, file_bytes: u64) -> Self {
+        Self { reads_log: false, ..Self::new(expected, file_bytes, Limits::default()) }
     }
 
     /// What is needed next.
@@ -165,7 +174,7 @@ impl Opening {
         if !replay.has_room() {
             replay.at = (log.next, 0);
         }
-        self.stage = Stage::Log(replay);
+        self.stage = if self.reads_log { Stage::Log(replay) } else { Stage::Done(replay) };
         Ok(())
     }
 

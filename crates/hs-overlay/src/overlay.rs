@@ -16,7 +16,7 @@ use crate::record::{Change, Record, segments_for};
 use crate::segments::Segments;
 use crate::siblings::Siblings;
 use crate::slot::{LogEnd, Slot};
-use crate::snapshot::Snapshot;
+use crate::snapshot::{Snapshot, Unstored};
 use crate::waiting::SMALL_BYTES;
 
 /// Segments that can be written to and are kept for that, instead of giving their space back.
@@ -129,6 +129,8 @@ pub struct Overlay {
     pub(crate) is_ready: bool,
     /// The map is to be stored when nothing is gathered.
     pub(crate) must_checkpoint: bool,
+    /// The same at once: a change of the snapshots that no stored map has.
+    pub(crate) unstored: Option<Unstored>,
     /// A map was stored since it was last looked for sparse segments, and what of them is needed.
     pub(crate) may_move: bool,
     pub(crate) moving: Vec<Piece>,
@@ -204,6 +206,7 @@ impl Overlay {
             slot_order: [0, 1],
             is_ready: false,
             must_checkpoint: false,
+            unstored: None,
             may_move: false,
             moving: Vec::new(),
             waits_for_space: false,

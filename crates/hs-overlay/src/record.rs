@@ -8,7 +8,7 @@ use crate::slot::LogEnd;
 const MAGIC: &[u8; 8] = b"HSKEEPRC";
 const EXTENTS_AT: usize = 128;
 const EXTENT_BYTES: usize = 12;
-const SUM_BYTES: usize = 8;
+pub(crate) const SUM_BYTES: usize = 8;
 const DIGEST_AT: usize = 96;
 /// Blocks of a header at most.
 const MAX_HEADER_BLOCKS: u64 = 16;
@@ -251,17 +251,18 @@ impl<'a> Header<'a> {
             && self.previous == log.chain
     }
 
-    /// Whether a block of the record's data is what was written (R46).
-    pub(crate) fn is_whole(&self, number: u64, block: &[u8]) -> bool {
+    /// The sum of a block of the record's data, where the block is what was written (R46).
+    pub(crate) fn whole_sum(&self, number: u64, block: &[u8]) -> Option<[u8; SUM_BYTES]> {
         let at = EXTENTS_AT + EXTENT_BYTES * self.extents + SUM_BYTES * number as usize;
-        block.len() == BLOCK && field::bytes(self.bytes, at) == sum(block)
+        let found = sum(block);
+        (block.len() == BLOCK && field::bytes(self.bytes, at) == found).then_some(found)
     }
 
     /// Whether all blocks of data behind the header are.
     pub(crate) fn has_whole_data(&self, data: &[u8]) -> bool {
         let blocks = data.chunks_exact(BLOCK).enumerate();
         data.len() == self.data_blocks as usize * BLOCK
-            && blocks.into_iter().all(|(number, block)| self.is_whole(number as u64, block))
+            && blocks.into_iter().all(|(number, block)| self.whole_sum(number as u64, block).is_some())
     }
 
     /// What it changes, and the log behind it, which went on in `segment` at `block`.
@@ -296,7 +297,7 @@ pub(crate) fn seal(bytes: &mut [u8]) {
 }
 
 /// The sum of a block: the first bytes of its digest. The header's digest covers it.
-fn sum(block: &[u8]) -> [u8; SUM_BYTES] {
+pub(crate) fn sum(block: &[u8]) -> [u8; SUM_BYTES] {
     field::bytes(blake3::hash(block).as_bytes(), 0)
 }
 

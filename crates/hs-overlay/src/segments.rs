@@ -196,7 +196,9 @@ impl Segments {
         snapshots: impl Iterator<Item = &'a ExtentMap>,
     ) -> bool {
         for segment in &mut self.all {
-            (segment.live, segment.pinned, segment.dead) = (0, false, None);
+            (segment.live, segment.pinned) = (0, false);
+            // No map has anything of a segment that is to become a hole.
+            segment.dead = segment.dead.take().filter(|_| segment.state == SegmentState::Hole);
         }
         let mut fits = true;
         for snapshot in snapshots {

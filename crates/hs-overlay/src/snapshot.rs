@@ -1,8 +1,8 @@
 //! A state of the disk that is kept.
 
 use crate::error::OverlayError;
-use crate::layout::{MAX_SNAPSHOTS, field};
-use crate::map::ExtentMap;
+use crate::layout::{MAX_SNAPSHOTS, field, segment_of};
+use crate::map::{Content, ExtentMap};
 use crate::overlay::Overlay;
 
 /// Bytes of a name at most.
@@ -41,8 +41,18 @@ impl Snapshot {
     }
 }
 
+/// A change of the snapshots that is in no stored map yet. It is taken back where none can be stored.
+pub(crate) enum Unstored {
+    /// The last snapshot is new.
+    Taken,
+    /// This one was deleted, which was at this place among the others.
+    Deleted(usize, Snapshot),
+}
+
 impl Overlay {
-    /// Keeps the disk as it is, under this name. Everything has to be on the medium: see [`Self::is_idle`].
+    /// Keeps the disk under this name, as its file has it: without what is gathered. No job may be under way
+    /// ([`Self::is_busy`]), and no other change of the snapshots ([`Self::is_changing_snapshots`]). The next
+    /// job stores it; where that fails for want of space, it is taken back.
     ///
     /// # Errors
     /// When the name is not free, or cannot be given.
@@ -58,7 +68,14 @@ impl Overlay {
         }
         let snapshot = Snapshot { name: name.to_owned(), taken_s: now_s, map: self.map.clone() };
         self.snapshots.push(snapshot);
-        self.maps_changed();
+        for (_, _, content) in self.map.iter() {
+            if let Content::Data(place) = content
+                && let Some(segment) = segment_of(place)
+            {
+                self.segments.pin(segment);
+            }
+        }
+        (self.must_checkpoint, self.unstored) = (true, Some(Unstored::Taken));
         Ok(())
     }
 
@@ -81,14 +98,46 @@ impl Overlay {
         Some(self.is_flushed() && snapshot.map.iter().eq(self.map.iter()))
     }
 
-    /// The snapshot is not needed any more.
+    /// The snapshot is not needed any more. For when, and what then, see [`Self::take_snapshot`].
     ///
     /// # Errors
     /// When there is none of this name.
     pub fn delete_snapshot(&mut self, name: &str) -> Result<(), OverlayError> {
         let at = self.snapshots.iter().position(|snapshot| snapshot.name == name);
-        self.snapshots.remove(at.ok_or_else(|| no_such(name))?);
+        let at = at.ok_or_else(|| no_such(name))?;
+        let snapshot = self.snapshots.remove(at);
         self.maps_changed();
+        self.unstored = Some(Unstored::Deleted(at, snapshot));
+        Ok(())
+    }
+
+    /// Whether a change of the snapshots is still to be stored.
+    #[must_use]
+    pub const fn is_changing_snapshots(&self) -> bool {
+        self.unstored.is_some()
+    }
+
+    /// The map with the last change of the snapshots cannot be stored: they are as stored again.
+    pub(crate) fn take_back_snapshot_change(&mut self) {
+        match self.unstored.take() {
+            Some(Unstored::Taken) => drop(self.snapshots.pop()),
+            Some(Unstored::Deleted(at, snapshot)) => self.snapshots.insert(at, snapshot),
+            None => return,
+        }
+        self.maps_changed();
+        // Nothing is lost without it.
+        self.must_checkpoint = false;
+    }
+
+    /// Leaves of all maps only that of a snapshot: what [`Checking`](crate::Checking) goes through, and
+    /// [`Self::extents`] has. Nothing may be written from here on.
+    ///
+    /// # Errors
+    /// When there is none of this name.
+    pub fn keep_only(&mut self, name: &str) -> Result<(), OverlayError> {
+        self.revert(name)?;
+        self.snapshots.clear();
+        self.refuse_writes();
         Ok(())
     }
 

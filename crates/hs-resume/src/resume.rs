@@ -349,6 +349,7 @@ impl OpenDisk {
         let disk_name = self.source.display().to_string();
         let keeping = Keeping { memory, description, disk: &self.disk, disk_name: &disk_name };
         let keep = spec.keep.as_deref().map(|path| keeping.open(path)).transpose()?;
+        let keep = keep.map(hs_start::keep::asked);
         NbdDisk::of(Arc::clone(&self.disk), folder, &disk_name, keep)
     }
 

@@ -49,6 +49,7 @@ use rustix::mount::MountFlags;
 
 use crate::guest_processes::GuestProcesses;
 use crate::image::ImageSource;
+use crate::keep;
 use crate::learned::LearnedFolder;
 use crate::limit;
 use crate::medium::{self, Damage};
@@ -482,6 +483,7 @@ impl ShownDisk {
         let keep = spec.keep.as_deref();
         let keep =
             keep.map(|path| KeepFile::open(path, OpenedAs::Keeping, KeepFile::PATIENCE)).transpose()?;
+        let keep = keep.map(keep::asked);
         Ok(match (&spec.disk, &spec.vmm) {
             (BootDisk::Image(_, config), Vmm::Qemu(_)) if !spec.warm => {
                 let config = on_medium.config(config);

@@ -15,7 +15,7 @@
 //! - `own_command`: how an image of a container starts.
 //! - [`progress`]: how far long work has come.
 //! - [`summary`]: the figures of both.
-//! - [`pinned`], [`server_files`]: what a server of images keeps and opens.
+//! - [`pinned`], [`server_files`]: what a server of images keeps and opens; [`keep`]: what keeps its writes.
 
 pub mod bad_sectors;
 mod base;
@@ -30,6 +30,7 @@ pub mod fit;
 pub mod guest_processes;
 pub mod image;
 pub mod iso_files;
+pub mod keep;
 pub mod learned;
 mod limit;
 pub mod location;

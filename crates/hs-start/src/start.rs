@@ -449,7 +449,10 @@ fn show(
 ) -> anyhow::Result<ServedImage> {
     let store = Arc::clone(&on_medium.store);
     let Some(path) = &spec.keep else { return Ok(ServedImage::start(store, folder, config, watch)?) };
-    let file = KeepFile::open(path, OpenedAs::Keeping, KeepFile::PATIENCE)?;
+    let mut file = KeepFile::open(path, OpenedAs::Keeping, KeepFile::PATIENCE)?;
+    if let Some(folder) = spec.status.as_ref().and_then(|status| status.path().parent()) {
+        file = file.asked_in(folder);
+    }
     let access = FileAccess { mode: 0o600, ..config.access };
     let config = ServeConfig { access, ..config.clone() };
     Ok(ServedImage::start_keeping(store, folder, &config, watch, file)?)

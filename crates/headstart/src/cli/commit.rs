@@ -18,7 +18,7 @@ pub(crate) struct Commit {
     /// The image to write. It appears when it is complete; an image of that name is replaced.
     #[arg(short, long, value_name = "NEW")]
     pub output: PathBuf,
-    /// The disk as it was when this snapshot was taken, and not as it is now.
+    /// The disk as it was when this snapshot was taken, and not as it is now. A server may be using it.
     #[arg(long, value_name = "NAME")]
     pub snapshot: Option<String>,
     /// Store only what changed: IMAGE becomes the base of NEW, which can then be read only with it (--base).

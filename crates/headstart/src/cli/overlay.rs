@@ -41,7 +41,8 @@ pub(crate) enum OverlayAction {
     },
     /// Keep the disk as it is now, under a name.
     ///
-    /// A snapshot costs nothing when it is taken, and keeps the blocks that are written over later.
+    /// A snapshot costs nothing when it is taken, and keeps the blocks that are written over later. Where a
+    /// server of yours uses the file, that takes it, and the disk is used meanwhile.
     Snapshot {
         /// A file that --keep has made.
         file: PathBuf,
@@ -56,7 +57,7 @@ pub(crate) enum OverlayAction {
         /// The name of the snapshot.
         name: String,
     },
-    /// Delete a snapshot. The disk stays as it is.
+    /// Delete a snapshot. The disk stays as it is, and may be in use.
     Delete {
         /// A file that --keep has made.
         file: PathBuf,

@@ -1,10 +1,12 @@
 //! `headstart overlay`
 
 use std::path::{Path, PathBuf};
+use std::time::Duration;
 
 use anyhow::bail;
-use hs_keep::{KeepFile, OpenedAs};
+use hs_keep::{KeepError, KeepFile, OpenedAs, SnapshotChange};
 use hs_output::show;
+use hs_service::run_folder::RunFolder;
 use hs_service::status::unix_now;
 use hs_units::{BLOCK_BYTES, ByteSize};
 use serde::Serialize;
@@ -63,10 +65,13 @@ pub(crate) fn run(args: &Overlay, quiet: bool) -> anyhow::Result<i32> {
         OverlayAction::Check { file } => return check(file, json, quiet),
         OverlayAction::Compact { file } => compact(file, json, quiet)?,
         OverlayAction::Snapshot { file, name } => {
-            change(file, |overlay| overlay.take_snapshot(name, unix_now() as u64))?;
+            let (name, now_s) = (name.clone(), unix_now() as u64);
+            change_snapshots(file, &SnapshotChange::Take { name, now_s })?;
         }
         OverlayAction::Revert { file, name } => change(file, |overlay| overlay.revert(name))?,
-        OverlayAction::Delete { file, name } => change(file, |overlay| overlay.delete_snapshot(name))?,
+        OverlayAction::Delete { file, name } => {
+            change_snapshots(file, &SnapshotChange::Delete { name: name.clone() })?;
+        }
     }
     if let OverlayAction::Snapshot { file, .. }
     | OverlayAction::Revert { file, .. }
@@ -83,8 +88,14 @@ pub(crate) fn run(args: &Overlay, quiet: bool) -> anyhow::Result<i32> {
 }
 
 fn list(path: &Path) -> anyhow::Result<Listed> {
-    let file = KeepFile::open(path, OpenedAs::ReadOnly, KeepFile::PATIENCE)?;
-    let overlay = file.overlay(None, false)?;
+    let (file, overlay) = match KeepFile::open(path, OpenedAs::ReadOnly, Duration::ZERO) {
+        Err(KeepError::InUse { .. }) => KeepFile::glance(path)?,
+        file => {
+            let file = file?;
+            let overlay = file.overlay(None, false)?;
+            (file, overlay)
+        }
+    };
     let (identity, figures) = (overlay.identity(), overlay.figures());
     let snapshot = |snapshot: &hs_overlay::Snapshot| ListedSnapshot {
         name: snapshot.name.clone(),
@@ -164,6 +175,15 @@ fn compact(path: &Path, json: bool, quiet: bool) -> anyhow::Result<()> {
         show::line(format_args!("{}: {} became {}", path.display(), ByteSize(before), ByteSize(after)));
     }
     Ok(())
+}
+
+/// Has the server that uses the file change its snapshots, or does it where none does.
+fn change_snapshots(path: &Path, wanted: &SnapshotChange) -> anyhow::Result<()> {
+    let folders = RunFolder::all_existing().unwrap_or_default();
+    if hs_keep::ask(folders.iter().map(RunFolder::path), path, wanted)? {
+        return Ok(());
+    }
+    change(path, |overlay| wanted.make(overlay))
 }
 
 fn change(

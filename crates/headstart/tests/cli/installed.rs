@@ -320,3 +320,48 @@ fn an_update_is_kept_when_it_comes_up_and_given_up_when_not() {
     let said = machine.wait_for("newer login: ");
     assert!(said.contains("Booting `headstart, slot b"), "{said}");
 }
+
+/// The running system takes its own snapshot, commits it and installs it beside itself.
+#[test]
+fn an_installed_debian_becomes_its_own_next_image() {
+    let Some(live) = live() else { return };
+    if !can_install() {
+        return;
+    }
+    let scene = Scene::new();
+    // With the program in it.
+    let (old, image) = (roomy_debian(&live).display().to_string(), scene.arg("with.hsi"));
+    let (dir, place, changes) = (scene.folder("dir"), scene.folder("fs"), scene.arg("changes"));
+    run(["-q", "mount", &old, &dir, "--fs", &place, "--keep", &changes]).ok();
+    let program = scene.path("fs/usr/bin/headstart");
+    fs::copy(env!("CARGO_BIN_EXE_headstart"), &program).expect("copied");
+    tool("strip", &["-g", &program.display().to_string()]);
+    // The root's own initramfs knows no image.
+    fs::copy(live.file("initrd.img"), scene.path("fs/boot/with-headstart")).expect("copied");
+    crate::mounts::umount(&place);
+    run(["commit", &old, &changes, "-o", &image, "--codec", "zstd:1"]).ok();
+    let (disk, kernel, initrd) = (scene.arg("disk"), live.file("vmlinuz"), live.file("initrd.img"));
+    let quick = ["--timeout", "0", "--append", "no_timer_check", "--append", "console=ttyS0"];
+    let flags = ["-q", "install", &disk, "--root", &image, "--size", "4G", "--kernel", &kernel];
+    run([&flags[..], &["--initrd", &initrd], &quick].concat()).ok();
+
+    let mut machine = Machine::start("1G", drive(&disk));
+    machine.log_in();
+    machine
+        .ran("echo newer >/etc/hostname; (while :; do date >/root/x; sync /root/x; rm /root/x; done) & true");
+    let script = "cd /run/initramfs/headstart/medium && FILE=$(ls writes/*) && sync -f / && \
+                  headstart overlay snapshot $FILE update && echo after >/root/after && \
+                  headstart commit slots/a/root.hsi $FILE --snapshot update -o new.hsi --codec zstd:1 && \
+                  headstart overlay delete $FILE update && \
+                  headstart install /dev/vda --update new.hsi --without-writes \
+                  --kernel /boot/vmlinuz* --initrd /boot/with-headstart; echo code $?; rm -f new.hsi; ls -R .";
+    let said = machine.ran(script);
+    assert!(said.contains("code 0"), "{said}");
+    machine.ran("cat /root/after; kill %1");
+    power_off(machine);
+    assert_eq!(look(&disk)["next"], "b");
+    let mut machine = Machine::start("1G", drive(&disk));
+    let said = machine.log_in();
+    assert!(said.contains("Booting `headstart, slot b") && said.contains("newer login"), "{said}");
+    assert!(!machine.ran("ls /root").contains("after"));
+}

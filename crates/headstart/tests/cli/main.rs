@@ -96,6 +96,7 @@ mod service;
 mod setup;
 mod short_areas;
 mod short_memory;
+mod snapshots_in_use;
 mod sources;
 mod starts;
 mod supervised;

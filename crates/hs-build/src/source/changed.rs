@@ -12,7 +12,7 @@ use parking_lot::Mutex;
 use super::SourceError;
 
 /// Reads bytes of the file of changes from an offset on.
-type ReadChanges = Box<dyn Fn(u64, &mut [u8]) -> io::Result<()> + Send + Sync>;
+pub type ReadChanges = Box<dyn Fn(u64, &mut [u8]) -> io::Result<()> + Send + Sync>;
 
 /// What was written over a disk.
 pub struct DiskChanges {

@@ -47,7 +47,7 @@ use hs_units::{BLOCK_BYTES, ByteRange, to_usize};
 use archive::{Archive, Unpacked};
 pub use archive_fault::ArchiveFault;
 use changed::ChangedDisk;
-pub use changed::DiskChanges;
+pub use changed::{DiskChanges, ReadChanges};
 use cloop::CloopDisk;
 use container::Chosen;
 pub use container::{Blob, Blobs, ContainerFault, Known, Platform, ResolvedImage, chain_ids};

@@ -64,7 +64,9 @@ impl Overlay {
         {
             return Some(job);
         }
-        if self.checkpoint_is_due() || self.must_checkpoint && !appends {
+        // A client that writes without a pause does not keep a snapshot from being stored.
+        let stores_now = self.must_checkpoint && (!appends || self.unstored.is_some());
+        if self.checkpoint_is_due() || stores_now {
             return self.store_map();
         }
         if self.small_appends
@@ -190,6 +192,7 @@ impl Overlay {
     /// There is no space for it: later, when the log has become longer.
     fn give_up_checkpoint(&mut self, taken: &[u32]) {
         taken.iter().rev().for_each(|segment| self.segments.put_back(*segment));
+        self.take_back_snapshot_change();
         self.checkpoint_from = self.log_blocks + self.limits.log_blocks / 4 + 1;
         self.waits_for_space = !self.is_ready || self.must_checkpoint;
     }
@@ -237,7 +240,7 @@ impl Overlay {
                 self.is_ready = true;
                 self.log_blocks = 0;
                 self.checkpoint_from = 0;
-                self.must_checkpoint = false;
+                (self.must_checkpoint, self.unstored) = (false, None);
                 self.segments.reclaim(&self.needed_segments());
                 self.punch_due = self.can_punch;
                 self.may_move = true;

@@ -3,6 +3,7 @@
 mod device;
 mod faults;
 mod hostile;
+mod in_use;
 mod model;
 mod power_cuts;
 mod week;

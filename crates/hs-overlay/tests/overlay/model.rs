@@ -41,12 +41,20 @@ fn run(seed: u64) {
                 world = World::open(world.device.cut(&mut prng), limits(&mut prng)).expect("its own file");
             }
             38 if kept.len() < 16 => {
-                world.close();
+                world.flush();
                 let name = format!("at {version}");
+                let before = model.clone();
+                if prng.below(2) == 0 {
+                    // What is gathered is not in it.
+                    world.write(start, &[version]);
+                    model[start as usize] = version;
+                }
                 world.overlay.take_snapshot(&name, version).expect("a free name");
-                world.close();
-                assert_eq!(world.overlay.is_at(&name), Some(true), "seed {seed}");
-                kept.push((name, model.clone()));
+                while world.overlay.is_changing_snapshots() {
+                    assert!(world.step(), "seed {seed}: a snapshot is to be stored");
+                }
+                assert_eq!(world.overlay.is_at(&name), Some(model == before), "seed {seed}");
+                kept.push((name, before));
             }
             _ if !kept.is_empty() => {
                 world.close();
