@@ -102,6 +102,7 @@ def chunked(*tool):
 
     def measure(old, new):
         store = scratch() / f"{tool[0]}.castr"
+        store.mkdir()
         size = lambda: sum(path.stat().st_size for path in store.rglob("*") if path.is_file())
         for path in (old, new):
             before = size()

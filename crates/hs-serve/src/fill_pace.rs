@@ -5,10 +5,10 @@
 //! has brought is verified. They share the link: a request alone has as many bytes as both together.
 //!
 //! A read that comes while requests are under way waits for them, or shares the link with them. So they take
-//! no longer than [`REQUEST_TAKES`], as far as the ones before tell. The wait for a first byte does not count,
-//! or a far server would be asked for little at a time. Before the next one, no read may have
-//! waited for as long as a request takes. So a program that waits again and again is at most half as fast as
-//! without the fill; one that soon needs the next read, as most do, is held up once.
+//! no longer than [`REQUEST_TAKES`], as far as the ones before tell. The wait for a first byte does not
+//! count, or a far server would be asked for little at a time. Before the next one, no read may have waited
+//! for as long as a request takes. So a program that waits again and again is at most half as fast as without
+//! the fill; one that soon needs the next read, as most do, is held up once.
 
 use std::time::Duration;
 

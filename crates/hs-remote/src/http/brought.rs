@@ -18,6 +18,7 @@ use super::transport::{Body, Pending, Reply, Request, Transport};
 /// What a part of a body says of itself: RFC 9110, sections 8.6 and 14.4.
 const CONTENT_RANGE: &str = "content-range";
 const CONTENT_LENGTH: &str = "content-length";
+const PIECE_BYTES: usize = 64 << 10;
 
 /// The answer to a request for bytes of a file. Never printed: its address may have a signature.
 pub(crate) struct BroughtAnswer {
@@ -58,17 +59,18 @@ impl BroughtAnswer {
             Some((HeaderName::try_from(name).ok()?, HeaderValue::try_from(value).ok()?))
         };
         let headers: HeaderMap = self.fields.iter().filter_map(field).collect();
-        let body = Box::new(BroughtBody(Some(self.body).filter(|body| !body.is_empty())));
-        Reply { status: self.status, headers, url: self.url, body }
+        Reply { status: self.status, headers, url: self.url, body: Box::new(BroughtBody(self.body)) }
     }
 }
 
-/// What follows the head: all at once.
-struct BroughtBody(Option<Bytes>);
+/// What follows the head, in pieces as a connection brings them: of a piece in which a reader breaks off,
+/// only the next one can have the rest.
+struct BroughtBody(Bytes);
 
 impl Body for BroughtBody {
     fn poll_piece(&mut self, _context: &mut Context<'_>) -> Poll<Result<Option<Bytes>, HttpError>> {
-        Poll::Ready(Ok(self.0.take()))
+        let piece = self.0.split_to(self.0.len().min(PIECE_BYTES));
+        Poll::Ready(Ok((!piece.is_empty()).then_some(piece)))
     }
 }
 
