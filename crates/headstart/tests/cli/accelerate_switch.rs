@@ -212,7 +212,8 @@ impl Slow {
 }
 
 /// The files are 18 MB, 35,000 sectors.
-const OFF_MEANWHILE: &str = "mount -t tracefs tracefs /sys/kernel/tracing
+const OFF_MEANWHILE: &str =
+    "test -d /sys/kernel/tracing/instances || mount -t tracefs tracefs /sys/kernel/tracing
     began=$(sectors)
     headstart-accelerate & recording=$!
     until test $(sectors) -gt 4000; do :; done
