@@ -3,7 +3,7 @@
 #
 #   scripts/soci.sh DIR     programs come into DIR/bin
 #
-# Needs Go 1.26 or newer, its module proxy, a C compiler and zlib's headers. Takes ten minutes on one core.
+# Needs Go 1.26 or newer, its module proxy, a C compiler and zlib's headers.
 set -eu
 
 # Its programs are a module of their own, without versions; this one belongs to SOCI.

@@ -50,7 +50,8 @@ pub enum KeepError {
     },
     /// The server that uses it was asked, and has not answered.
     #[error(
-        "{}: the server that uses it has ended, or does not go on, and has not said whether it did that:          `headstart overlay list` shows its snapshots",
+        "{}: the server that uses it has ended, or does not go on, and has not said whether it did that: \
+         `headstart overlay list` shows its snapshots",
         path.display()
     )]
     NoAnswer {

@@ -33,15 +33,21 @@ fn a_silent_registry_holds_up_no_pull() {
     assert!(log.contains("takes more than"), "{log}");
 }
 
+/// Converts the image; what it became, as it is called behind a relay that holds such requests.
+fn relayed(scene: &Scene, port: u16, image: &str, holds: fn(&str) -> bool) -> (Relay, String) {
+    let converted = convert(scene, image);
+    let relay = Relay::start(port, holds);
+    let artifact = converted.trim_start_matches("oci+http://");
+    let artifact = artifact.replace(&port.to_string(), &relay.port.to_string());
+    (relay, artifact)
+}
+
 /// The registry has said what is mounted, and is silent when the image itself is asked for: the caller gives
 /// up, and the next one need not wait for what that call had begun.
 #[test]
 fn a_call_that_is_cancelled_ends_the_mount_that_it_had_begun() {
     let Some((scene, layout, registry, image)) = with_registry(100_000) else { return };
-    let converted = convert(&scene, &image);
-    let relay = Relay::start(registry.port, |line| line.contains("/blobs/"));
-    let artifact = converted.trim_start_matches("oci+http://");
-    let artifact = artifact.replace(&registry.port.to_string(), &relay.port.to_string());
+    let (relay, artifact) = relayed(&scene, registry.port, &image, |line| line.contains("/blobs/"));
     let layer = diff_ids(&layout)[0].clone();
     let containers = Containers::snapshotter(&scene, &["--disk-cache", "none"]);
     let labels = [(REFERENCE, layer.as_str()), (ANNOTATION, artifact.as_str())];
@@ -69,10 +75,7 @@ fn range(line: &str) -> (u64, u64) {
 #[test]
 fn a_mount_asks_its_registry_for_little() {
     let Some((scene, layout, registry, image)) = with_registry(100_000) else { return };
-    let converted = convert(&scene, &image);
-    let relay = Relay::start(registry.port, |_| false);
-    let artifact = converted.trim_start_matches("oci+http://");
-    let artifact = artifact.replace(&registry.port.to_string(), &relay.port.to_string());
+    let (relay, artifact) = relayed(&scene, registry.port, &image, |_| false);
     let layer = diff_ids(&layout)[0].clone();
     let containers = Containers::snapshotter(&scene, &["--disk-cache", "none"]);
     let prepared = containers.prepare("one", "", &[(REFERENCE, &layer), (ANNOTATION, &artifact)]);
@@ -80,10 +83,9 @@ fn a_mount_asks_its_registry_for_little() {
     let lines = relay.take_lines();
     let (manifests, parts): (Vec<&str>, Vec<&str>) =
         lines.iter().map(String::as_str).partition(|line| line.contains("/manifests/"));
-    // The snapshotter hands on to the server what it has asked for: the manifest, and the image's first
-    // mebibyte with the index in it. What a mount reads beyond that comes once, in one part on an idle
-    // machine. Six were seen on a busy one (nine runnable processes, two processors), where the kernel's
-    // reads come one by one.
+    // The snapshotter hands on to the server what it has asked for: the manifest, the image's first mebibyte,
+    // and the index behind that. What a mount reads beyond them comes once; on a busy machine in several
+    // parts, where the kernel's reads come one by one.
     let mut ranges: Vec<(u64, u64)> = parts.iter().map(|line| range(line)).collect();
     ranges.sort_unstable();
     assert_eq!((manifests.len(), ranges[0]), (1, (0, (1 << 20) - 1)), "{lines:?}");
@@ -108,10 +110,7 @@ fn is_kept(cache: &Path) -> bool {
 #[test]
 fn the_second_mount_of_an_image_does_not_bring_its_first_mebibyte() {
     let Some((scene, layout, registry, image)) = with_registry(100_000) else { return };
-    let converted = convert(&scene, &image);
-    let relay = Relay::start(registry.port, |_| false);
-    let artifact = converted.trim_start_matches("oci+http://");
-    let artifact = artifact.replace(&registry.port.to_string(), &relay.port.to_string());
+    let (relay, artifact) = relayed(&scene, registry.port, &image, |_| false);
     let layer = diff_ids(&layout)[0].clone();
     let containers = Containers::snapshotter(&scene, &["--disk-cache", &scene.arg("cache")]);
     let mount = |number: u32| -> (u64, u64) {
