@@ -13,10 +13,11 @@ use anyhow::{Context, bail};
 use hs_disk::Watch;
 use hs_fuse::ServedImage;
 use hs_fuse::{HeldSession, Negotiated, Session};
+use hs_linux::loopdev::LoopDevice;
 use hs_linux::mounts::MountTable;
 use hs_serve::FileAccess;
 use hs_serve::{MountFsOptions, MountedFs, Prefetching, ServedDisk};
-use rustix::event::{PollFd, PollFlags, poll};
+use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use rustix::thread::CapabilitySet;
 use serde_json::Value;
 use zerocopy::{FromBytes, IntoBytes};
@@ -461,6 +462,7 @@ impl Server<'_> {
             hs_output::note!("live page at {url}");
         }
         let target = mounted.map(MountedFs::target);
+        let written = mounted.and_then(MountedFs::device).filter(|_| served.kept().is_some());
         let subject = Subject {
             fixed: status,
             served: served.disk(),
@@ -476,7 +478,10 @@ impl Server<'_> {
                 live_page::shown_meanwhile(
                     page.as_ref(),
                     || Now { statuses: vec![subject.now()], clients: None },
-                    || wait_for_end(served.session(), target.as_deref(), &self.signals, answering),
+                    || {
+                        let session = served.session();
+                        wait_for_end(session, (target.as_deref(), written), &self.signals, answering)
+                    },
                 )
             },
         );
@@ -558,26 +563,41 @@ fn shown(path: &Path) -> PathBuf {
     path.to_string_lossy().into_owned().into()
 }
 
-/// Waits until the disk, or the file system in it, is unmounted, or a signal comes. Meanwhile it answers
-/// requests for the server's status.
+/// How often it is looked whether a file system has users without a name here: nothing tells of them.
+const LOOK: Timespec = Timespec { tv_sec: 0, tv_nsec: 100_000_000 };
+
+/// Waits until the disk, or the file system in it, is unmounted, or a signal comes. Where what is written to
+/// the file system is kept, on this device, it waits for its last users, in whatever mount namespace. Meanwhile
+/// it answers requests for the server's status.
 pub fn wait_for_end(
     session: &Session,
-    fs: Option<&Path>,
+    (fs, written): (Option<&Path>, Option<&LoopDevice>),
     signals: &Ends,
     answering: Option<(&StatusSocket, &Subject<'_>)>,
 ) -> anyhow::Result<()> {
     let mut table = MountTable::open()?;
+    let mut is_told = false;
     loop {
+        let mut is_gone = false;
         for target in [Some(session.mount_point()), fs].into_iter().flatten() {
-            if !table.has(target)? {
-                return Ok(());
-            }
+            is_gone |= !table.has(target)?;
+        }
+        let lingers = is_gone && written.is_some_and(|device| device.is_mounted().unwrap_or(false));
+        if is_gone && !lingers {
+            return Ok(());
+        }
+        if lingers && !std::mem::replace(&mut is_told, true) {
+            log::warn!(
+                "{} is unmounted, but still in use, perhaps in another mount namespace: what is written is kept \
+                 until its last user is gone",
+                fs.unwrap_or_else(|| session.mount_point()).display()
+            );
         }
         let mut events = vec![table.changes(), PollFd::from_borrowed_fd(signals.as_fd(), PollFlags::IN)];
         if let Some((socket, _)) = answering {
             events.push(PollFd::from_borrowed_fd(socket.as_fd(), PollFlags::IN));
         }
-        match poll(&mut events, None) {
+        match poll(&mut events, lingers.then_some(&LOOK)) {
             Ok(_) | Err(rustix::io::Errno::INTR) => {}
             Err(error) => bail!("wait for the end of the mount: {error}"),
         }

@@ -7,6 +7,7 @@ use std::os::unix::fs::FileExt;
 use std::path::{Path, PathBuf};
 
 use hs_volumes::FsKind;
+use rustix::fs::{Mode, OFlags};
 use rustix::io::Errno;
 use rustix::mount::{MountFlags, UnmountFlags};
 
@@ -130,6 +131,7 @@ pub enum JournalUse {
 pub struct FsMount {
     target: PathBuf,
     mounted: bool,
+    writes: bool,
 }
 
 impl FsMount {
@@ -169,7 +171,7 @@ impl FsMount {
                 said: kernel_log.map(|log| log.about(device)).unwrap_or_default(),
             },
         })?;
-        Ok(Self { target, mounted: true })
+        Ok(Self { target, mounted: true, writes: options.writes })
     }
 
     /// Makes the file system in `disk`, a file that takes writes, ready to be mounted for writing.
@@ -179,9 +181,10 @@ impl FsMount {
         }
     }
 
-    /// Takes over what a server that died had mounted at `target`, an absolute path without links.
-    pub fn adopt(target: PathBuf) -> Self {
-        Self { target, mounted: true }
+    /// Takes over what a server that died had mounted at `target`, an absolute path without links, and for
+    /// writing where it `writes`.
+    pub fn adopt(target: PathBuf, writes: bool) -> Self {
+        Self { target, mounted: true, writes }
     }
 
     /// The mount point, without links.
@@ -197,11 +200,24 @@ impl FsMount {
         self.take_down()
     }
 
+    /// Where it has other users, unmounting it does not write what they have written.
+    fn sync(&self) {
+        let opened = rustix::fs::open(&self.target, OFlags::RDONLY | OFlags::CLOEXEC, Mode::empty());
+        if let Err(errno) = opened.and_then(rustix::fs::syncfs) {
+            log::warn!("{} is not synced: {errno}", self.target.display());
+        }
+    }
+
     fn take_down(&mut self) -> Result<(), LinuxError> {
         if !std::mem::take(&mut self.mounted) {
             return Ok(());
         }
-        let unmount = || mounts::unmount(&self.target, UnmountFlags::empty());
+        let unmount = || {
+            if self.writes {
+                self.sync();
+            }
+            mounts::unmount(&self.target, UnmountFlags::empty())
+        };
         if without_descriptors("unmounting", unmount).unwrap_or_else(|_| unmount())? == Unmounted::Detached {
             log::warn!("{} is in use: it goes away with its last user", self.target.display());
         }

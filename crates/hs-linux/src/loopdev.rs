@@ -175,6 +175,19 @@ impl LoopDevice {
         &self.path
     }
 
+    /// Whether a file system is mounted from it: in any mount namespace, or without a name.
+    ///
+    /// # Errors
+    /// It cannot be opened.
+    pub fn is_mounted(&self) -> Result<bool, LinuxError> {
+        // A mounted file system has it for itself.
+        match rustix::fs::open(&self.path, OFlags::RDONLY | OFlags::EXCL | OFlags::CLOEXEC, Mode::empty()) {
+            Ok(_) => Ok(false),
+            Err(Errno::BUSY) => Ok(true),
+            Err(errno) => Err(LinuxError::io("open", &self.path)(errno)),
+        }
+    }
+
     /// True when the file is really read with `O_DIRECT`.
     pub fn direct_io(&self) -> bool {
         self.direct_io

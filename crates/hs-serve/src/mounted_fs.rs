@@ -241,7 +241,7 @@ impl MountedFs {
     ) -> Result<Option<Self>, LinuxError> {
         let Some((number, target)) = mounts::mounted_from(directory, target)? else { return Ok(None) };
         let (device, volume) = (LoopDevice::adopt(number)?, volume_of(disk, options)?);
-        let mount = Mount::Kernel { mount: FsMount::adopt(target), device };
+        let mount = Mount::Kernel { mount: FsMount::adopt(target, options.writes), device };
         Self { warmer: None, mount, volume }.warmed(disk, options).map(Some)
     }
 

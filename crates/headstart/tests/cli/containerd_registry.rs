@@ -121,7 +121,9 @@ fn the_second_mount_of_an_image_does_not_bring_its_first_mebibyte() {
         let lines = relay.take_lines();
         assert_eq!(containers.with_key("Remove", &format!("headstart/{number}/{layer}")).code, OK);
         wait_until("the image is unmounted", || containers.mounted().is_empty());
-        range(lines.iter().find(|line| line.contains("/blobs/")).expect("a request"))
+        // What opens an image is asked for at once: its end may come before its beginning.
+        let parts = lines.iter().filter(|line| line.contains("/blobs/"));
+        parts.map(|line| range(line)).min().expect("a request")
     };
     assert_eq!(mount(1), (0, (1 << 20) - 1));
     wait_until("the superblock is kept", || is_kept(&scene.path("cache")));

@@ -331,14 +331,15 @@ fn an_installed_debian_becomes_its_own_next_image() {
     let scene = Scene::new();
     // With the program in it.
     let (old, image) = (roomy_debian(&live).display().to_string(), scene.arg("with.hsi"));
-    let (dir, place, changes) = (scene.folder("dir"), scene.folder("fs"), scene.arg("changes"));
-    run(["-q", "mount", &old, &dir, "--fs", &place, "--keep", &changes]).ok();
-    let program = scene.path("fs/usr/bin/headstart");
+    let (dir, changes, program) = (scene.folder("dir"), scene.arg("changes"), scene.arg("headstart"));
     fs::copy(env!("CARGO_BIN_EXE_headstart"), &program).expect("copied");
-    tool("strip", &["-g", &program.display().to_string()]);
+    tool("strip", &["-g", &program]);
+    run(["-q", "mount", &old, &dir, "--keep", &changes]).ok();
     // The root's own initramfs knows no image.
-    fs::copy(live.file("initrd.img"), scene.path("fs/boot/with-headstart")).expect("copied");
-    crate::mounts::umount(&place);
+    for (file, path) in [(program, "usr/bin/headstart"), (live.file("initrd.img"), "boot/with-headstart")] {
+        tool("debugfs", &["-w", "-R", &format!("write {file} {path}"), &format!("{dir}/disk.img")]);
+    }
+    crate::mounts::umount(&dir);
     run(["commit", &old, &changes, "-o", &image, "--codec", "zstd:1"]).ok();
     let (disk, kernel, initrd) = (scene.arg("disk"), live.file("vmlinuz"), live.file("initrd.img"));
     let quick = ["--timeout", "0", "--append", "no_timer_check", "--append", "console=ttyS0"];

@@ -9,7 +9,7 @@ use rustix::process::Signal;
 use crate::mounts::umount;
 use crate::nbd::{end, holed, serve};
 use crate::nbd_writer::NbdWriter;
-use crate::scene::{Ran, Running, START, Scene, headstart, machine_has, mount, run, tool};
+use crate::scene::{Ran, Running, START, Scene, has_tools, headstart, machine_has, mount, run, tool};
 use crate::service::server_of;
 use crate::starts::with_empty_mnt;
 use crate::supervised::{kill, served_again};
@@ -72,6 +72,43 @@ fn what_a_program_writes_is_there_at_the_next_run() {
     tool("umount", &[&dir]);
     assert!(about.contains("has_journal"), "{about}");
     scene.wait_until_clean();
+}
+
+/// What is unmounted here may go on elsewhere: a mount namespace has it that was made meanwhile.
+#[test]
+fn a_file_system_is_kept_until_its_last_mount_namespace_is_gone() {
+    if !machine() || !has_tools(&["unshare", "nsenter"]) {
+        return;
+    }
+    let scene = Scene::new();
+    let image = roomy(&scene);
+    let (dir, place, changes) = (scene.folder("dir"), scene.folder("fs"), scene.arg("changes"));
+    for ends_by in ["umount", "server"] {
+        mount(&scene, &[&image, &dir, "--fs", &place, "--keep", &changes]).ok();
+        let mut command = Command::new("unshare");
+        command.args(["--mount", "--propagation", "private", "sh", "-c", "echo made; exec sleep 1000"]);
+        let mut elsewhere = Running::start_command(command);
+        assert_eq!(elsewhere.printed().trim(), "made");
+        fs::write(scene.path("fs/etc").join(ends_by), "before").expect("written");
+        if ends_by == "server" {
+            // It is told to end: what was written until then is there.
+            let server = server_of(&dir)["pid"].as_i64().expect("a number");
+            tool("kill", &["-TERM", &server.to_string()]);
+            scene.wait_until_clean();
+            elsewhere.signal(Signal::KILL);
+            continue;
+        }
+        umount(&place);
+        run(["commit", &image, &changes, "-o", &scene.arg("new.hsi")]).fails(1, &["in use by another process"]);
+        let (user, write) = (elsewhere.id().to_string(), format!("echo later >{place}/etc/later"));
+        tool("nsenter", &["--mount", "--target", &user, "sh", "-c", &write]);
+        elsewhere.signal(Signal::KILL);
+        elsewhere.end();
+        scene.wait_until_clean();
+    }
+    let ran = run_in(&scene, &[], "cd /etc; busybox cat umount later server");
+    assert_eq!(ran.stdout, "beforelater\nbefore", "{ran:?}");
+    check(&scene);
 }
 
 /// A start covers a folder in which nothing lies that it needs.
