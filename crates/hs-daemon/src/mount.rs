@@ -463,6 +463,7 @@ impl Server<'_> {
         }
         let target = mounted.map(MountedFs::target);
         let written = mounted.and_then(MountedFs::device).filter(|_| served.kept().is_some());
+        let fs = (target.as_deref(), written);
         let subject = Subject {
             fixed: status,
             served: served.disk(),
@@ -478,10 +479,7 @@ impl Server<'_> {
                 live_page::shown_meanwhile(
                     page.as_ref(),
                     || Now { statuses: vec![subject.now()], clients: None },
-                    || {
-                        let session = served.session();
-                        wait_for_end(session, (target.as_deref(), written), &self.signals, answering)
-                    },
+                    || wait_for_end(served.session(), fs, &self.signals, answering),
                 )
             },
         );
@@ -567,8 +565,8 @@ fn shown(path: &Path) -> PathBuf {
 const LOOK: Timespec = Timespec { tv_sec: 0, tv_nsec: 100_000_000 };
 
 /// Waits until the disk, or the file system in it, is unmounted, or a signal comes. Where what is written to
-/// the file system is kept, on this device, it waits for its last users, in whatever mount namespace. Meanwhile
-/// it answers requests for the server's status.
+/// the file system is kept, on this device, it waits for its last users, in whatever mount namespace. It
+/// answers requests for the server's status meanwhile.
 pub fn wait_for_end(
     session: &Session,
     (fs, written): (Option<&Path>, Option<&LoopDevice>),

@@ -99,7 +99,8 @@ fn a_file_system_is_kept_until_its_last_mount_namespace_is_gone() {
             continue;
         }
         umount(&place);
-        run(["commit", &image, &changes, "-o", &scene.arg("new.hsi")]).fails(1, &["in use by another process"]);
+        run(["commit", &image, &changes, "-o", &scene.arg("new.hsi")])
+            .fails(1, &["in use by another process"]);
         let (user, write) = (elsewhere.id().to_string(), format!("echo later >{place}/etc/later"));
         tool("nsenter", &["--mount", "--target", &user, "sh", "-c", &write]);
         elsewhere.signal(Signal::KILL);
