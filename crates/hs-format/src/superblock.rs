@@ -474,3 +474,17 @@ fn decode_signature(wire: &SignatureWire) -> Result<Option<Signature>, FormatErr
     let (kind, key_id, signature) = (wire.kind.get(), wire.key_id, wire.signature);
     Ok(Some(Signature { kind, key_id, signature }))
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn features_that_are_set_stay_set() {
+        let features = Features::of_base(None).of_unread().of_unread().of_tables(7).of_tables(5);
+        assert!(features.is_unread() && !features.borrows() && !features.has_stale());
+        assert_eq!(features.table_blocks(), 5);
+        assert_eq!(features.of_tables(u64::MAX).table_blocks(), (1 << COMPAT_TABLES_BITS) - 1);
+        assert_eq!(Features { compat: u64::MAX, ..features }.of_tables(0).table_blocks(), 0);
+    }
+}

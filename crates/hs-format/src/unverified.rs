@@ -178,6 +178,7 @@ mod tests {
     #[test]
     fn verify_names_both_digests() {
         let chunk = ChunkRef::of_stored(7, b"stored", Codec::Zstd, 4096);
+        assert_eq!((chunk.expected().len(), chunk.expected().digest()), (6, chunk.digest));
         let verify = |bytes: &'static [u8]| Unverified::new(bytes).verify(&chunk.expected());
         assert_eq!(verify(b"stored"), Ok(&b"stored"[..]));
         let wrong = verify(b"storeb");

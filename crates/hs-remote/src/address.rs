@@ -145,6 +145,19 @@ mod tests {
     }
 
     #[test]
+    fn names_of_docker_are_addresses_of_registries() {
+        for (name, address) in [
+            ("debian:12", "oci://docker.io/library/debian:12"),
+            ("me/tool", "oci://docker.io/me/tool"),
+            ("quay.io/me/tool", "oci://quay.io/me/tool"),
+            ("h:5000/tool", "oci://h:5000/tool"),
+            ("localhost/tool", "oci://localhost/tool"),
+        ] {
+            assert_eq!(docker_address(name), address);
+        }
+    }
+
+    #[test]
     fn places_beside_an_address_are_found_where_there_are_any() {
         let whole = |address: Option<Address>| address.map(|address| address.whole());
         for (text, joined, changed) in [

@@ -93,6 +93,34 @@ fn hostile_headers_are_refused() {
 }
 
 #[test]
+fn a_byte_behind_the_samples_is_found_where_it_lies() {
+    let mut wire = HeaderWire::read_from_bytes(&header().encode()).expect("a header");
+    wire.samples[3].bytes = 1.into();
+    wire.checksum = plain(&wire.as_bytes()[..CHECKSUM_AT]).0;
+    let at = offset_of!(HeaderWire, samples) + 3 * size_of_val(&wire.samples[0]) + 8;
+    let refused = decode(wire.as_bytes()).expect_err("not zero").to_string();
+    assert!(refused.contains(&format!("offset {at},")), "{at}: {refused}");
+}
+
+#[test]
+fn a_part_of_the_table_of_windows_is_cut_from_the_whole() {
+    let (header, entry) = (header(), WINDOW_ENTRY_BYTES as u64);
+    let whole = header.leaf_part(ByteRange::new(0, 10 * entry));
+    for (number, bytes) in [(0, WINDOW), (5, WINDOW), (9, WINDOW - 4096)] {
+        let range = ByteRange::new(number * u64::from(WINDOW), bytes.into());
+        let (codec, digest) = (Codec::Store, Digest::default());
+        let chunk = ChunkRef { range, raw_bytes: bytes, codec, digest };
+        let at = to_usize(number * entry);
+        let expected = WindowWire::of(&WindowRef::Chunk(chunk));
+        assert_eq!(&whole[at..at + WINDOW_ENTRY_BYTES], expected.as_bytes(), "window {number}");
+    }
+    for (offset, len) in [(0, 1), (3, 2 * entry), (entry + 3, 2 * entry), (9 * entry - 1, 5)] {
+        let part = header.leaf_part(ByteRange::new(offset, len));
+        assert_eq!(part, whole[to_usize(offset)..to_usize(offset + len)], "{offset}+{len}");
+    }
+}
+
+#[test]
 fn runs_come_back_and_say_where_windows_lie() {
     let (runs, header) = (runs(), header());
     let (bytes, _) = runs.encode();

@@ -152,9 +152,11 @@ mod tests {
         let said =
             "<Error><Code>NoSuchUpload</Code><Message>not\nhere</Message><RequestId>1</RequestId></Error>";
         assert_eq!(complaint(said.as_bytes()).as_deref(), Some("NoSuchUpload nothere"));
+        assert!(super::super::understands_answer(said.as_bytes()));
         let result = "<CompleteMultipartUploadResult><ETag>x</ETag></CompleteMultipartUploadResult>";
         for text in [result.as_bytes(), b"", b"<", b"\xff", b"<html><body>"] {
             assert_eq!(complaint(text), None, "{text:?}");
+            assert!(!super::super::understands_answer(text));
         }
     }
 }

@@ -153,3 +153,55 @@ impl Settings {
         Ok(builder)
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const FILE: &str = "[default]\naws_access_key_id = FILE\naws_secret_access_key = s\nregion = there\n\
+                        endpoint_url = http://file\n[other]\naws_access_key_id = OTHER\naws_secret_access_key = s\n";
+
+    fn s3(
+        file: &str,
+        variables: &[(&str, &str)],
+        profile: Option<&str>,
+    ) -> Result<AmazonS3Builder, HttpError> {
+        let home = tempfile::tempdir().expect("a folder");
+        std::fs::create_dir(home.path().join(".aws")).expect("a folder");
+        std::fs::write(home.path().join(".aws/credentials"), file).expect("written");
+        let value = |name: &str| match name {
+            "HOME" => Some(home.path().into()),
+            "AWS_PROFILE" => profile.map(OsString::from),
+            _ => None,
+        };
+        let address = CloudAddress::parse("s3://bucket/key").expect("an address");
+        Settings::of_environment(variables.iter().copied(), value).s3(&address)
+    }
+
+    #[test]
+    fn variables_take_precedence_unless_a_profile_is_named() {
+        let set = [
+            ("AWS_ACCESS_KEY_ID", "VARIABLE"),
+            ("AWS_SECRET_ACCESS_KEY", "v"),
+            ("AWS_REGION", "here"),
+            ("AWS_ENDPOINT_URL", "http://variable"),
+        ];
+        let said = |variables: &[(&str, &str)], profile| {
+            let builder = s3(FILE, variables, profile).expect("settings");
+            let keys =
+                [AmazonS3ConfigKey::AccessKeyId, AmazonS3ConfigKey::Region, AmazonS3ConfigKey::Endpoint];
+            keys.map(|key| builder.get_config_value(&key).unwrap_or_default())
+        };
+        assert_eq!(said(&[], None), ["FILE", "there", "http://file"]);
+        assert_eq!(said(&set, None), ["VARIABLE", "here", "http://variable"]);
+        assert_eq!(said(&set, Some("other")), ["OTHER", "here", "http://variable"]);
+    }
+
+    #[test]
+    fn the_machine_is_asked_for_a_login_unless_that_is_forbidden() {
+        let forbids = |word: &'static str| [("AWS_EC2_METADATA_DISABLED", word)];
+        assert!(s3("", &[], None).is_ok() && s3("", &forbids("false"), None).is_ok());
+        assert!(matches!(s3("", &forbids("True"), None), Err(HttpError::Login { had_login: false, .. })));
+        assert!(s3(FILE, &forbids("true"), None).is_ok(), "there is one");
+    }
+}

@@ -49,6 +49,10 @@ fn opening_is_the_first_request_and_reading_on_is_none() {
     let store = open_with(&server, HttpOptions { opening_bytes: 100_000, ..options(&Arc::default()) });
     let store = store.expect("opened");
     assert_eq!(requests(&store), 1);
+    // Also what comes in several pieces is looked at, and is read all the same.
+    for len in [1, 90_000, 100_000] {
+        assert!(store.peek(len).as_deref() == Some(&server.bytes()[..len]), "{len}");
+    }
     let bytes = contract::collect(&store, ByteRange::new(0, 100_000)).expect("read");
     assert!(bytes == server.bytes()[..100_000]);
     assert_eq!(requests(&store), 1);
