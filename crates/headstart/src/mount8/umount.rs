@@ -87,8 +87,8 @@ fn unmount(arguments: &Arguments) -> anyhow::Result<()> {
         Err(Errno::BUSY) => bail!("{} is busy: end what uses it, or use umount -l", target.display()),
         Err(error) => return Err(error).with_context(|| format!("unmount {}", target.display())),
     }
-    if server.is_some() {
-        // Its server sees that, and takes the rest down.
+    // Its server sees that, and takes the rest down; with files open, that may take as long as they are.
+    if server.is_some() && !arguments.lazy {
         hs_daemon::mount::wait_until_gone(&dir, PATIENCE)?;
     }
     Ok(())

@@ -1,6 +1,7 @@
 //! `run --keep`, `mount --keep` and `overlay`: what programs write to the file system of an image lasts.
 
 use std::fs::{self, File};
+use std::io::Write;
 use std::os::unix::fs::FileExt;
 use std::process::Command;
 
@@ -76,7 +77,7 @@ fn what_a_program_writes_is_there_at_the_next_run() {
 
 /// What is unmounted here may go on elsewhere: a mount namespace has it that was made meanwhile.
 #[test]
-fn a_file_system_is_kept_until_its_last_mount_namespace_is_gone() {
+fn a_file_system_is_kept_until_its_last_user_is_gone() {
     if !machine() || !has_tools(&["unshare", "nsenter"]) {
         return;
     }
@@ -107,8 +108,15 @@ fn a_file_system_is_kept_until_its_last_mount_namespace_is_gone() {
         elsewhere.end();
         scene.wait_until_clean();
     }
-    let ran = run_in(&scene, &[], "cd /etc; busybox cat umount later server");
-    assert_eq!(ran.stdout, "beforelater\nbefore", "{ran:?}");
+    // Or a program has a file open when it is unmounted lazily.
+    mount(&scene, &[&image, &dir, "--fs", &place, "--keep", &changes]).ok();
+    let mut file = File::create(scene.path("fs/etc/open")).expect("created");
+    tool("umount", &["--lazy", &place]);
+    file.write_all(b"lazily").expect("written");
+    drop(file);
+    scene.wait_until_clean();
+    let ran = run_in(&scene, &[], "cd /etc; busybox cat umount later server open");
+    assert_eq!(ran.stdout, "beforelater\nbeforelazily", "{ran:?}");
     check(&scene);
 }
 
