@@ -98,3 +98,41 @@ fn check_break(store: &dyn Store, model: &[u8]) {
         .expect("a break is no error");
     assert!(!got.is_empty() && model.starts_with(&got));
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::MemoryStore;
+
+    /// It goes on when its reader has enough.
+    struct Stubborn(MemoryStore);
+
+    impl Store for Stubborn {
+        fn len(&self) -> u64 {
+            self.0.len()
+        }
+
+        fn name(&self) -> &str {
+            self.0.name()
+        }
+
+        fn read_at(&self, offset: u64, buf: &mut [u8]) -> Result<(), StoreError> {
+            self.0.read_at(offset, buf)
+        }
+
+        fn stream(&self, range: ByteRange, sink: &mut crate::Sink<'_>) -> Result<(), StoreError> {
+            self.0.stream(range, &mut |piece| {
+                for part in piece.chunks(100) {
+                    let _ = sink(part);
+                }
+                ControlFlow::Continue(())
+            })
+        }
+    }
+
+    #[test]
+    #[should_panic(expected = "a piece after the break")]
+    fn a_store_that_does_not_end_is_found_out() {
+        check(|bytes| Stubborn(MemoryStore::new(bytes)), 1000);
+    }
+}

@@ -215,4 +215,14 @@ mod tests {
         // Places that cannot be read must not cost more than they do.
         assert_eq!((found(u32::MAX, true), found(1, true)), ((false, 1), (true, 1)));
     }
+
+    #[test]
+    fn what_is_no_file_is_called_what_it_is() {
+        let folder = tempfile::tempdir().expect("a folder");
+        let socket = folder.path().join("socket");
+        let _listener = std::os::unix::net::UnixListener::bind(&socket).expect("a socket");
+        let kind = |path: &Path| describe(fs::metadata(path).expect("it is there").file_type());
+        assert_eq!((kind(folder.path()), kind(&socket)), ("a directory", "a socket"));
+        assert_eq!(kind(Path::new("/dev/null")), "a character device");
+    }
 }

@@ -286,3 +286,26 @@ pub(super) fn refused(what: &'static str, answer: &Answer) -> HttpError {
     });
     HttpError::Refused { what, status: answer.status, said: said.unwrap_or_default().trim().to_owned() }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::http::Timeouts;
+
+    #[test]
+    fn a_login_goes_to_the_registry_and_what_belongs_to_it_and_never_in_the_clear() {
+        let address = RegistryAddress::parse("oci://example.org/a:t").expect("an address");
+        let client = HttpClient::new(Timeouts::default()).expect("a client");
+        let access = Access::new(client, address, Logins::default(), Right::Pull);
+        let check = |realm: &str| access.check_realm(&Url::parse(realm).expect("an address"));
+        for realm in ["https://example.org/token", "https://auth.example.org/"] {
+            assert!(check(realm).is_ok(), "{realm}");
+        }
+        for realm in ["https://example.com/", "https://badexample.org/", "https://auth.docker.io/token"] {
+            assert!(matches!(check(realm), Err(HttpError::ForeignLogin { .. })), "{realm}");
+        }
+        for realm in ["http://example.org/", "http://auth.example.org/"] {
+            assert!(matches!(check(realm), Err(HttpError::OpenLogin { .. })), "{realm}");
+        }
+    }
+}
