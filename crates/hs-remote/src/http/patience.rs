@@ -108,6 +108,22 @@ mod tests {
     use super::*;
 
     #[test]
+    fn a_long_wait_is_told_once_and_not_while_an_image_is_opened() {
+        let late = Nanos::from(Duration::from_secs(3600));
+        let passing = HttpError::Connection { reason: "cut".to_owned(), permanent: false };
+        let lasting = HttpError::Connection { reason: "refused".to_owned(), permanent: true };
+        let says = |patience: Patience, error: &HttpError, now: Nanos| {
+            let mut tries = Tries::new(patience, Nanos(0));
+            tries.say_once("x", error, now);
+            tries.has_said
+        };
+        assert!(says(Patience::default(), &passing, late));
+        assert!(!says(Patience::default(), &passing, Nanos(0)), "at once");
+        assert!(!says(Patience::default(), &lasting, late), "it is not asked again");
+        assert!(!says(Patience::for_opening(), &passing, late));
+    }
+
+    #[test]
     fn pauses_double_within_their_bounds_and_end() {
         let patience = Patience::default();
         let mut jitter = Prng::new(1);
