@@ -574,9 +574,9 @@ pub fn wait_for_end(
     answering: Option<(&StatusSocket, &Subject<'_>)>,
 ) -> anyhow::Result<()> {
     let mut table = MountTable::open()?;
-    let mut is_told = false;
+    // Another mount may take the place of one that is gone.
+    let (mut is_gone, mut is_told) = (false, false);
     loop {
-        let mut is_gone = false;
         for target in [Some(session.mount_point()), fs].into_iter().flatten() {
             is_gone |= !table.has(target)?;
         }

@@ -175,17 +175,33 @@ impl LoopDevice {
         &self.path
     }
 
-    /// Whether a file system is mounted from it: in any mount namespace, or without a name.
+    /// Takes over the device that reads a file in `dir`, if a file system is mounted from it: by whatever
+    /// name, in any mount namespace.
+    ///
+    /// # Errors
+    /// Devices cannot be listed, or it cannot be opened.
+    pub fn adopt_mounted(dir: &Path) -> Result<Option<Self>, LinuxError> {
+        let listed = fs::read_dir("/sys/block").map_err(LinuxError::io("list", Path::new("/sys/block")))?;
+        for entry in listed.flatten() {
+            let name = entry.file_name();
+            let number = name.to_str().and_then(|name| name.strip_prefix("loop")?.parse().ok());
+            let file = fs::read(entry.path().join("loop/backing_file")).unwrap_or_default();
+            if let Some(number) = number
+                && Path::new(std::ffi::OsStr::from_bytes(&file)).starts_with(dir)
+                && is_claimed(&Path::new("/dev").join(name))?
+            {
+                return Self::adopt(number).map(Some);
+            }
+        }
+        Ok(None)
+    }
+
+    /// Whether a file system is mounted from it: by whatever name, in any mount namespace.
     ///
     /// # Errors
     /// It cannot be opened.
     pub fn is_mounted(&self) -> Result<bool, LinuxError> {
-        // A mounted file system has it for itself.
-        match rustix::fs::open(&self.path, OFlags::RDONLY | OFlags::EXCL | OFlags::CLOEXEC, Mode::empty()) {
-            Ok(_) => Ok(false),
-            Err(Errno::BUSY) => Ok(true),
-            Err(errno) => Err(LinuxError::io("open", &self.path)(errno)),
-        }
+        is_claimed(&self.path)
     }
 
     /// True when the file is really read with `O_DIRECT`.
@@ -221,6 +237,15 @@ impl Drop for LoopDevice {
         {
             log::error!("cannot detach {}: {errno}", self.path.display());
         }
+    }
+}
+
+/// Whether a file system has the device at `path` for itself, as those that are mounted have.
+fn is_claimed(path: &Path) -> Result<bool, LinuxError> {
+    match rustix::fs::open(path, OFlags::RDONLY | OFlags::EXCL | OFlags::CLOEXEC, Mode::empty()) {
+        Ok(_) => Ok(false),
+        Err(Errno::BUSY) => Ok(true),
+        Err(errno) => Err(LinuxError::io("open", path)(errno)),
     }
 }
 

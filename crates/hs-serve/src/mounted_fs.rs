@@ -239,8 +239,16 @@ impl MountedFs {
         target: &Path,
         options: &MountFsOptions,
     ) -> Result<Option<Self>, LinuxError> {
-        let Some((number, target)) = mounts::mounted_from(directory, target)? else { return Ok(None) };
-        let (device, volume) = (LoopDevice::adopt(number)?, volume_of(disk, options)?);
+        let (device, target) = match mounts::mounted_from(directory, target)? {
+            Some((number, target)) => (LoopDevice::adopt(number)?, target),
+            // It may have users without a name here: mounted a second time, it would be destroyed.
+            None if options.writes => match LoopDevice::adopt_mounted(directory)? {
+                Some(device) => (device, target.to_owned()),
+                None => return Ok(None),
+            },
+            None => return Ok(None),
+        };
+        let volume = volume_of(disk, options)?;
         let mount = Mount::Kernel { mount: FsMount::adopt(target, options.writes), device };
         Self { warmer: None, mount, volume }.warmed(disk, options).map(Some)
     }

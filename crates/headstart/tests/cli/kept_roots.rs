@@ -104,6 +104,14 @@ fn a_file_system_is_kept_until_its_last_user_is_gone() {
             .fails(1, &["in use by another process"]);
         let (user, write) = (elsewhere.id().to_string(), format!("echo later >{place}/etc/later"));
         tool("nsenter", &["--mount", "--target", &user, "sh", "-c", &write]);
+        // Another server goes on with it, and mounts nothing.
+        kill(&server_of(&dir));
+        served_again(&dir, 1);
+        assert_eq!(scene.mounts().len(), 1, "only the disk");
+        tool(
+            "nsenter",
+            &["--mount", "--target", &user, "sh", "-c", &format!("echo too >>{place}/etc/later")],
+        );
         elsewhere.signal(Signal::KILL);
         elsewhere.end();
         scene.wait_until_clean();
@@ -116,7 +124,7 @@ fn a_file_system_is_kept_until_its_last_user_is_gone() {
     drop(file);
     scene.wait_until_clean();
     let ran = run_in(&scene, &[], "cd /etc; busybox cat umount later server open");
-    assert_eq!(ran.stdout, "beforelater\nbeforelazily", "{ran:?}");
+    assert_eq!(ran.stdout, "beforelater\ntoo\nbeforelazily", "{ran:?}");
     check(&scene);
 }
 
