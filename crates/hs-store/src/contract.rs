@@ -102,26 +102,18 @@ fn check_break(store: &dyn Store, model: &[u8]) {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::MemoryStore;
+    use crate::{Filter, Layer, MemoryStore, Sink};
 
     /// It goes on when its reader has enough.
-    struct Stubborn(MemoryStore);
+    struct Stubborn;
 
-    impl Store for Stubborn {
-        fn len(&self) -> u64 {
-            self.0.len()
+    impl Filter for Stubborn {
+        fn read_at(&self, next: &dyn Store, offset: u64, buf: &mut [u8]) -> Result<(), StoreError> {
+            next.read_at(offset, buf)
         }
 
-        fn name(&self) -> &str {
-            self.0.name()
-        }
-
-        fn read_at(&self, offset: u64, buf: &mut [u8]) -> Result<(), StoreError> {
-            self.0.read_at(offset, buf)
-        }
-
-        fn stream(&self, range: ByteRange, sink: &mut crate::Sink<'_>) -> Result<(), StoreError> {
-            self.0.stream(range, &mut |piece| {
+        fn stream(&self, next: &dyn Store, range: ByteRange, sink: &mut Sink<'_>) -> Result<(), StoreError> {
+            next.stream(range, &mut |piece| {
                 for part in piece.chunks(100) {
                     let _ = sink(part);
                 }
@@ -133,6 +125,6 @@ mod tests {
     #[test]
     #[should_panic(expected = "a piece after the break")]
     fn a_store_that_does_not_end_is_found_out() {
-        check(|bytes| Stubborn(MemoryStore::new(bytes)), 1000);
+        check(|bytes| Layer::around(MemoryStore::new(bytes), Stubborn), 1000);
     }
 }
