@@ -72,7 +72,7 @@ export function measure(name: string, value: number | string | null): string {
 /** Figures whose own names say too little. */
 const LABELS: Record<string, string> = {
   ready_s: "ready after",
-  limit_s: "limit",
+  limit_s: "limit by this run alone",
   demand_wait_s: "waits for the medium, each moment once",
   store_requests: "requests to the medium",
   store_bytes: "read from the medium",

@@ -74,6 +74,12 @@ pub enum BuildError {
         /// What it is, with its article.
         kind: &'static str,
     },
+    /// The output is a file that is read.
+    #[error("{path}: this is read, and would be replaced: choose another name", path = path.display())]
+    IsRead {
+        /// The output.
+        path: PathBuf,
+    },
     /// An option has no meaning.
     #[error("{option}: {value} is not possible: {rule}")]
     Option {

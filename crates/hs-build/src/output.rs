@@ -3,7 +3,7 @@
 use std::fs::{File, Permissions};
 use std::io::{self, Seek, SeekFrom, Write};
 use std::os::fd::AsRawFd;
-use std::os::unix::fs::{FileExt, FileTypeExt, PermissionsExt};
+use std::os::unix::fs::{FileExt, FileTypeExt, MetadataExt, PermissionsExt};
 use std::path::{Path, PathBuf};
 
 use hs_format::limits::PACK_HEADER_BYTES;
@@ -40,6 +40,7 @@ impl Output {
 
     pub(crate) fn create(path: &Path) -> Result<Self, BuildError> {
         refuse_special(path)?;
+        refuse_read(path)?;
         let (file, name) = match unnamed(folder(path)) {
             Ok(file) => (file, None),
             // What file systems without O_TMPFILE and kernels before it say.
@@ -182,6 +183,18 @@ fn refuse_special(path: &Path) -> Result<(), BuildError> {
     Err(BuildError::NotAFile { path: path.to_owned(), kind })
 }
 
+/// A file that this process has open, be it a backing file that a source names, is read: to replace it would
+/// take from others what they read too.
+fn refuse_read(path: &Path) -> Result<(), BuildError> {
+    let identity = |path: &Path| std::fs::metadata(path).map(|found| (found.dev(), found.ino())).ok();
+    let Some(own) = identity(path) else { return Ok(()) };
+    let open = std::fs::read_dir("/proc/self/fd").into_iter().flatten().flatten();
+    if open.map(|entry| entry.path()).any(|open| identity(&open) == Some(own)) {
+        return Err(BuildError::IsRead { path: path.to_owned() });
+    }
+    Ok(())
+}
+
 fn unnamed(folder: &Path) -> Result<File, Errno> {
     // Without /proc the file could not be given its name in the end.
     if !Path::new("/proc/self/fd").is_dir() {
@@ -292,6 +305,21 @@ mod tests {
             assert_eq!(std::fs::read(unnamed.path()).expect("read"), b"content");
         }
         assert_eq!(names(folder.path()), [""; 0]);
+    }
+
+    #[test]
+    fn what_is_open_is_not_replaced() {
+        let folder = tempfile::tempdir().expect("a folder");
+        let (path, link) = (folder.path().join("base"), folder.path().join("link"));
+        std::fs::write(&path, "read by others too").expect("written");
+        std::os::unix::fs::symlink(&path, &link).expect("a link");
+        let open = File::open(&path).expect("opened");
+        for path in [&path, &link] {
+            let refused = Output::create(path).err().expect("refused");
+            assert!(matches!(refused, BuildError::IsRead { .. }), "{refused}");
+        }
+        drop(open);
+        Output::create(&path).expect("closed");
     }
 
     #[test]

@@ -10,11 +10,13 @@
 //! GRUB does not replay the journal of an ext4. What it reads has a partition of its own, which is unmounted,
 //! so that everything lies in its place, before the boot loader's block names a new slot.
 
+mod claim;
 mod disk;
 mod grub;
 mod slots;
 mod target;
 
+use std::fs::{File, OpenOptions};
 use std::path::{Path, PathBuf};
 
 use anyhow::{Context, bail};
@@ -151,6 +153,9 @@ pub fn update(spec: &UpdateSpec, quiet: bool) -> anyhow::Result<DiskReport> {
     system.source = channel::resolve(&system.source)?;
     let scratch = tempfile::tempdir().context("make a folder for drafts")?;
     let work = workdir(&spec.disk, &system, scratch.path())?;
+    let opened = OpenOptions::new().read(true).write(true).open(&spec.disk);
+    let taken = opened.with_context(|| format!("open {}", spec.disk.display()))?;
+    claim::take(&spec.disk, &taken)?;
     let mut disk = Disk::open(&spec.disk, &work)?;
     let state = disk.state()?;
     refuse_unconfirmed(&disk, state)?;
@@ -160,6 +165,7 @@ pub fn update(spec: &UpdateSpec, quiet: bool) -> anyhow::Result<DiskReport> {
             "an update is an image: `headstart build` makes one of a directory, with --free for what is written"
         );
     }
+    slots::refuse_own_image(&disk, slot, &system)?;
     slots::refuse_loss(&disk, state.good, &system, spec.without_writes)?;
     // From here on the slot holds nothing that can be started.
     BootState { next: None, ..state }.write(disk.boot.path()).context("write the boot loader's block")?;
@@ -175,19 +181,19 @@ pub fn update(spec: &UpdateSpec, quiet: bool) -> anyhow::Result<DiskReport> {
     }
     let report = report(&disk)?;
     disk.close()?;
+    drop(taken);
     Ok(report)
 }
 
-/// What is on a disk. Call `hs_linux::rootenv::enter_private_mounts` before.
+/// What is on a disk, which stays as it is. Call `hs_linux::rootenv::enter_private_mounts` before.
 ///
 /// # Errors
 /// When it is no such disk.
 pub fn look(path: &Path) -> anyhow::Result<DiskReport> {
     let work = Workdir::new(&[path.to_owned()])?;
-    let disk = Disk::open(path, &work)?;
-    let report = report(&disk)?;
-    disk.close()?;
-    Ok(report)
+    let looked_at = File::open(path).with_context(|| format!("open {}", path.display()))?;
+    claim::look_at(path, &looked_at)?;
+    report(&Disk::look_at(path, &work)?)
 }
 
 fn report(disk: &Disk) -> anyhow::Result<DiskReport> {

@@ -2,7 +2,9 @@
 //! partitions, or through devices that are made of it (LVM, LUKS, RAID, loop devices).
 
 use std::collections::BTreeSet;
+use std::ffi::OsStr;
 use std::fs;
+use std::os::unix::ffi::OsStrExt;
 use std::os::unix::fs::{FileTypeExt, MetadataExt};
 use std::path::{Path, PathBuf};
 
@@ -71,12 +73,7 @@ impl Devices {
 
     /// Adds loop devices of a file, or of a device.
     fn add_loop_devices_of(&mut self, file: &Path) {
-        for device in entries(Path::new("/sys/block")) {
-            let backing = fs::read_to_string(device.join("loop/backing_file"));
-            if backing.is_ok_and(|backing| Path::new(backing.trim_end_matches('\n')) == file) {
-                self.add(&device);
-            }
-        }
+        loop_devices(file).iter().for_each(|device| self.add(device));
     }
 
     /// Btrfs has numbers of its own, so the device's path is looked at too.
@@ -88,6 +85,27 @@ impl Devices {
         };
         self.0.contains(&format!("{}:{}", entry.major, entry.minor)) || is_source(&entry.source)
     }
+}
+
+/// The loop devices that a file, or a device, is attached to, by any of its names: their folders in sysfs.
+fn loop_devices(file: &Path) -> Vec<PathBuf> {
+    let identity = |path: &Path| fs::metadata(path).map(|found| (found.dev(), found.ino())).ok();
+    let wanted = identity(file);
+    let is_of = |device: &PathBuf| {
+        let backing = fs::read(device.join("loop/backing_file")).unwrap_or_default();
+        let backing = Path::new(OsStr::from_bytes(backing.strip_suffix(b"\n").unwrap_or(&backing)));
+        backing == file || wanted.is_some() && identity(backing) == wanted
+    };
+    entries(Path::new("/sys/block")).into_iter().filter(is_of).collect()
+}
+
+/// The loop device that the file at `path` is attached to, if there is one. What is mounted from it, in any
+/// mount namespace, or otherwise uses it, reads and writes that file.
+#[must_use]
+pub fn loop_device_of(path: &Path) -> Option<PathBuf> {
+    let file = fs::canonicalize(path).ok()?;
+    let device = loop_devices(&file).into_iter().next()?;
+    Some(Path::new("/dev").join(device.file_name()?))
 }
 
 fn entries(folder: &Path) -> Vec<PathBuf> {

@@ -19,6 +19,7 @@ mod error;
 mod ext4_tools;
 mod file_extents;
 mod file_handle;
+mod file_lock;
 pub mod fsmount;
 pub mod fuse2fs;
 mod fuse_queue;
@@ -46,8 +47,9 @@ pub use file_handle::{
     FileHandle, btrfs_subvolume, btrfs_uuid, handle_of, open_by_btrfs_inode, open_by_handle, open_by_inode,
     open_by_xfs_inode,
 };
+pub use file_lock::{LockKind, lock_bytes, lock_disk};
 pub use fuse_queue::clone_fuse_queue;
-pub use in_use::{MountedForWriting, mounted_for_writing};
+pub use in_use::{MountedForWriting, loop_device_of, mounted_for_writing};
 pub use io_flusher::flush_for_kernel;
 pub use memory::{MemoryProbe, anonymous_bytes};
 pub use move_extents::move_extents;

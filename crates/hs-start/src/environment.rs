@@ -52,9 +52,9 @@ impl Variable {
     }
 }
 
-/// Of those, what belongs to the user who starts the command, which an image with a user of its own has
-/// itself.
-const OF_THE_USER: [&str; 3] = ["HOME", "USER", "LOGNAME"];
+/// Of those, what belongs to this machine and to the user who starts the command, which an image with a user
+/// of its own has itself.
+const OF_THE_MACHINE: [&str; 4] = ["PATH", "HOME", "USER", "LOGNAME"];
 
 /// The environment of the command that these flags are for, of `all` that there is. What the image has of its
 /// own comes before that of this process, and what the flags say before both.
@@ -64,8 +64,8 @@ pub(crate) fn of_command(
     all: impl IntoIterator<Item = (OsString, OsString)>,
 ) -> Vec<(OsString, OsString)> {
     let all: BTreeMap<OsString, OsString> = all.into_iter().collect();
-    let is_of_user = |key: &OsString| own.home.is_some() && OF_THE_USER.iter().any(|name| key == *name);
-    let told = all.iter().filter(|(key, _)| flags.privileged || is_told(key) && !is_of_user(key));
+    let is_of_machine = |key: &OsString| own.home.is_some() && OF_THE_MACHINE.iter().any(|name| key == *name);
+    let told = all.iter().filter(|(key, _)| flags.privileged || is_told(key) && !is_of_machine(key));
     let mut environment: BTreeMap<OsString, OsString> =
         told.map(|(key, value)| (key.clone(), value.clone())).collect();
     environment.extend(own.home.iter().map(|home| ("HOME".into(), home.clone())));
@@ -134,6 +134,14 @@ mod tests {
         let variables = vec![Variable { key: "B".into(), value: None }];
         let flags = Containment { variables, privileged: false };
         assert_eq!(told_of(&own, &flags, &all), ["A=1", "B=3", "HOME=/srv", "PATH=/opt", "TERM=vt100"]);
+    }
+
+    #[test]
+    fn an_image_with_a_user_has_its_own_path() {
+        let own = OwnCommand { home: Some("/".into()), ..OwnCommand::default() };
+        let all = [("PATH", "/of/this/machine"), ("TERM", "vt100")];
+        let path = format!("PATH={USUAL_PATH}");
+        assert_eq!(told_of(&own, &Containment::default(), &all), ["HOME=/", &path, "TERM=vt100"]);
     }
 
     #[test]

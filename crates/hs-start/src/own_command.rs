@@ -14,6 +14,9 @@ use hs_linux::rootenv::{CommandUser, in_user_namespace};
 use rustix::fs::{FileType, Mode, OFlags, ResolveFlags};
 use rustix::io::Errno;
 
+/// The largest number of a user or a group, as container engines have it. The kernel takes the largest of 32
+/// bits for "as it is".
+const MOST_ID: u32 = i32::MAX as u32;
 /// The most bytes of a list of users or groups.
 const MOST_LIST_BYTES: u64 = 16 << 20;
 
@@ -178,11 +181,14 @@ fn find_account(name: &str, group: Option<&str>, users: &[u8], groups: &[u8]) ->
         group.is_none()
             && known.is_some_and(|known| members.split(|&byte| byte == b',').any(|one| one == known))
     };
-    let more = group_lines().filter(is_member).filter_map(|line| parse(line[2]));
+    let more: Vec<u32> = group_lines().filter(is_member).filter_map(|line| parse(line[2])).collect();
+    if let Some(id) = [uid, gid].iter().chain(&more).find(|id| **id > MOST_ID) {
+        bail!("the image's user {name:?} or a group of it has the number {id}; they go to {MOST_ID}");
+    }
     let home = line.as_ref().map(|line| OsString::from_vec(line[5].to_vec())).filter(|home| !home.is_empty());
     let usual_home = if uid == 0 { "/root" } else { "/" };
     Ok(Account {
-        user: CommandUser { uid, gid, groups: more.collect() },
+        user: CommandUser { uid, gid, groups: more },
         home: home.unwrap_or_else(|| usual_home.into()),
     })
 }
@@ -220,6 +226,13 @@ mod tests {
         assert_eq!(account("www", None), Ok((34, 44, vec![], "/".into())));
         assert!(account("nobody", None).unwrap_err().contains("nobody"));
         assert!(account("web", Some("none")).unwrap_err().contains("none"));
+        for (name, group) in [("4294967295", None), ("77", Some("4294967295")), ("2147483648", None)] {
+            assert!(account(name, group).unwrap_err().contains("they go to 2147483647"));
+        }
+        for users in ["evil:x:4294967295:88::/:\n", "evil:x:8:4294967295::/:\n", "evil:x:8:9::/:\n"] {
+            let groups = b"many:x:4294967295:evil\n";
+            assert!(find_account("evil", None, users.as_bytes(), groups).is_err(), "{users}");
+        }
         assert!(account("-1", None).is_err() && account("4294967296", None).is_err());
     }
 

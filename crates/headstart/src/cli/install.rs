@@ -27,19 +27,25 @@ pub(crate) struct Install {
     #[arg(long, requires = "update")]
     pub without_writes: bool,
     /// Make DISK a file of this size.
-    #[arg(long, value_name = "SIZE", requires = "root")]
+    #[arg(long, value_name = "SIZE", requires = "root", conflicts_with = "update")]
     pub size: Option<ByteSize>,
     /// Free space of a root that is built from a directory. Default: a quarter of the disk.
-    #[arg(long, value_name = "SIZE", requires = "root")]
+    #[arg(long, value_name = "SIZE", requires = "root", conflicts_with = "update")]
     pub free: Option<ByteSize>,
     /// Destroy what is on DISK. One that is mounted is refused all the same.
-    #[arg(id = "destroys", long = "force", requires = "root")]
+    #[arg(id = "destroys", long = "force", requires = "root", conflicts_with = "update")]
     pub force: bool,
     /// A word to add to the kernel's command line, also after updates. Repeatable.
-    #[arg(long, value_name = "WORD", allow_hyphen_values = true, requires = "root")]
+    #[arg(
+        long,
+        value_name = "WORD",
+        allow_hyphen_values = true,
+        requires = "root",
+        conflicts_with = "update"
+    )]
     pub append: Vec<String>,
     /// How long the boot menu waits.
-    #[arg(long, value_name = "SECONDS", default_value = "2")]
+    #[arg(long, value_name = "SECONDS", default_value = "2", conflicts_with = "update")]
     pub timeout: u32,
     /// What makes the initramfs. Default: initramfs-tools if the system has it, else dracut.
     #[arg(long, value_enum, value_name = "TOOL", conflicts_with = "initrd")]

@@ -15,7 +15,10 @@ use serde::Serialize;
 
 use super::optimize::Placed;
 use super::sign::sign_output;
-use super::source::{check_there, folder_of, refuse_mounted, refuse_no_disk, say_of_source, warn_of_journal};
+use super::source::{
+    check_there, folder_of, refuse_mounted, refuse_mounted_files, refuse_no_disk, say_of_source,
+    warn_of_journal,
+};
 use crate::cli::{Build, TakenAs};
 use hs_output::show::{self, Bar};
 use hs_start::disk_files::DiskFiles;
@@ -88,6 +91,9 @@ pub(crate) fn run(args: &Build, quiet: bool) -> anyhow::Result<()> {
         ..SourceOptions::default()
     };
     let source = name.open(&options, &bar)?;
+    if name.path().is_some_and(Path::is_file) {
+        refuse_mounted_files(args.mounted)?;
+    }
     let source = match &args.partition {
         Some(word) if files.is_none() => source.partition(&name.shown(), word)?,
         _ => source,

@@ -61,6 +61,16 @@ pub(crate) fn refuse_mounted(source: &Path, is_known: bool) -> anyhow::Result<()
     }
 }
 
+/// The same for all files that this process has open: a disk may be read from files that it names itself.
+///
+/// # Errors
+/// As [`refuse_mounted`].
+pub(crate) fn refuse_mounted_files(is_known: bool) -> anyhow::Result<()> {
+    let open = std::fs::read_dir("/proc/self/fd").into_iter().flatten().flatten();
+    let files = open.filter_map(|entry| entry.path().canonicalize().ok()).filter(|path| path.is_file());
+    files.into_iter().try_for_each(|path| refuse_mounted(&path, is_known))
+}
+
 /// The folder that a file lies in.
 pub(crate) fn folder_of(file: &Path) -> PathBuf {
     file.parent().filter(|folder| !folder.as_os_str().is_empty()).unwrap_or(Path::new(".")).to_owned()

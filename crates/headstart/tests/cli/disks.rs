@@ -378,7 +378,15 @@ fn a_disk_that_is_mounted_for_writing_is_no_source() {
     tool("mke2fs", &["-q", "-F", "-t", "ext4", &disk]).ok();
     let image = scene.arg("image.hsi");
     let used = InUse::mount(&scene, &disk);
-    for source in [&used.device, &disk] {
+    // By another name, and as the backing file of another disk.
+    let (linked, top) = (scene.arg("linked"), scene.arg("top.qcow2"));
+    fs::hard_link(&disk, &linked).expect("linked");
+    let mut sources = vec![&used.device, &disk, &linked];
+    if has_tools(&["qemu-img"]) {
+        tool("qemu-img", &["create", "-q", "-f", "qcow2", "-b", "disk", "-F", "raw", &top]).ok();
+        sources.push(&top);
+    }
+    for source in sources {
         run(["build", source, "-o", &image]).fails(1, &["mounted for writing", &used.target, "--mounted"]);
         assert!(!scene.path("image.hsi").exists());
     }

@@ -2,6 +2,7 @@
 
 use std::fs;
 use std::path::{Path, PathBuf};
+use std::process::Command;
 
 use rustix::process::Signal;
 
@@ -98,13 +99,18 @@ fn disks_that_cannot_be_installed_are_left_alone() {
     assert_eq!(look(&disk)["slots"], made["slots"]);
 }
 
-/// Starts a command, and kills it when it opens `pipe`.
-fn killed_at(pipe: &Path, words: &[&str]) {
-    let running = Running::start(words);
+/// Waits until a command opens the pipe that it was given as its initramfs.
+fn wait_for_pipe(running: &Running) {
     wait_until("the command waits for its initramfs", || {
         let wait = fs::read_to_string(format!("/proc/{}/wchan", running.id())).unwrap_or_default();
         wait.contains("wait_for_partner") || wait.contains("fifo_open")
     });
+}
+
+/// Starts a command, and kills it when it opens `pipe`.
+fn killed_at(pipe: &Path, words: &[&str]) {
+    let running = Running::start(words);
+    wait_for_pipe(&running);
     running.signal(Signal::KILL);
     let (status, _, said) = running.end();
     assert!(!status.success(), "{} {said}", pipe.display());
@@ -163,6 +169,81 @@ fn an_update_goes_beside_the_system_and_loses_nothing() {
     update(&same, &[]).fails(1, &["slot b holds", "--without-writes"]);
     update(&same, &["--without-writes"]).ok();
     assert_eq!(look(&disk)["slots"][1]["writes_bytes"], made["slots"][0]["writes_bytes"]);
+}
+
+/// One program changes a disk at a time, and what only looks changes nothing.
+#[test]
+fn a_disk_in_use_is_not_changed() {
+    if !can_install() || !has_tools(&["qemu-io"]) {
+        return;
+    }
+    let scene = Scene::new();
+    let kernel = parts(&scene);
+    let (image, disk) = (scene.arg("root.hsi"), scene.arg("disk"));
+    install(&disk, &["--root", &image, "--size", "660M"], &kernel).ok();
+    let digest = || tool("sha256sum", &[&disk]).ok().stdout;
+    let before = digest();
+    look(&disk);
+    // A file system that is mounted for reading has it, and so has a device that nothing uses yet.
+    let device = tool("losetup", &["--read-only", "--find", "--show", &disk]).ok().stdout.trim().to_owned();
+    let said = ["is attached to", &device, "losetup --detach"];
+    install(&disk, &["--root", &image, "--force"], &kernel).fails(1, &said);
+    tool("losetup", &["--detach", &device]).ok();
+    let locked = fs::OpenOptions::new().read(true).write(true).open(&disk).expect("opened");
+    assert!(hs_linux::lock_bytes(&locked).expect("a file system with locks"));
+    install(&disk, &["--update", &image], &kernel).fails(1, &["in use by another program"]);
+    let asked = Command::new("qemu-io").args(["-f", "raw", "-c", "read 0 512", &disk]).output();
+    assert!(!asked.expect("it starts").status.success(), "it is the lock of QEMU");
+    drop(locked);
+    assert_eq!(digest(), before);
+    // An update that waits for its initramfs keeps out others.
+    let pipe = scene.arg("pipe");
+    tool("mkfifo", &[&pipe]);
+    let running = Running::start([
+        "-q",
+        "install",
+        &disk,
+        "--update",
+        &image,
+        "--kernel",
+        &scene.arg("vmlinuz"),
+        "--initrd",
+        &pipe,
+    ]);
+    wait_for_pipe(&running);
+    install(&disk, &["--update", &image], &kernel).fails(1, &["another program works on this disk"]);
+    run(["install", &disk]).fails(1, &["another program works on this disk"]);
+    running.signal(Signal::KILL);
+    running.end();
+    install(&disk, &["--update", &image], &kernel).ok();
+    assert_eq!(look(&disk)["next"], "b");
+}
+
+/// What a failed update leaves is no hindrance to the next one, and its source is not what it empties.
+#[test]
+fn an_update_needs_the_room_of_what_it_replaces_only() {
+    if !can_install() {
+        return;
+    }
+    let scene = Scene::new();
+    let kernel = parts(&scene);
+    // Most of the data partition is that of two such images.
+    fs::write(scene.path("root/filler"), hs_testing::noise(64 << 20, 5)).expect("written");
+    let large = changed(&scene, "large.hsi");
+    let disk = scene.arg("disk");
+    install(&disk, &["--root", &large, "--size", "774M"], &kernel).ok();
+    let update =
+        |image: &str, kernel: &[String]| install(&disk, &["--update", image, "--without-writes"], kernel);
+    let cut = scene.arg("cut.hsi");
+    let mut bytes = fs::read(&large).expect("read");
+    let middle = bytes.len() / 2;
+    bytes[middle] ^= 1;
+    fs::write(&cut, bytes).expect("written");
+    update(&cut, &kernel).fails(1, &["cut.hsi"]);
+    update(&large, &[]).fails(1, &["no kernel"]);
+    update(&large, &kernel).ok();
+    update(&large, &kernel).ok();
+    assert_eq!(look(&disk)["next"], "b");
 }
 
 #[test]

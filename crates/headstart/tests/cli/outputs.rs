@@ -4,7 +4,7 @@
 use std::fs;
 use std::os::unix::fs::{FileExt, symlink};
 
-use crate::scene::{START, Scene, machine_has, run};
+use crate::scene::{START, Scene, has_tools, machine_has, run, tool};
 
 /// What is read stays as it is, although the command ends well otherwise.
 #[test]
@@ -24,6 +24,34 @@ fn what_a_command_reads_is_not_its_output() {
     run(["profile", &image, "-o", &linked, "--", "true"]).fails(1, &said);
     assert!(fs::read(&image).expect("read") == before);
     assert_eq!(scene.names(), ["disk.hsi", "disk.raw", "linked.hsi"]);
+}
+
+/// Nor what its source names, which others may read too.
+#[test]
+fn what_a_source_names_is_not_an_output() {
+    if !has_tools(&["qemu-img"]) {
+        return;
+    }
+    let scene = Scene::new();
+    scene.image("disk.hsi", 30, 1);
+    let (base, top) = (scene.arg("base.qcow2"), scene.arg("top.qcow2"));
+    tool("qemu-img", &["convert", "-O", "qcow2", &scene.arg("disk.raw"), &base]).ok();
+    tool("qemu-img", &["create", "-q", "-f", "qcow2", "-b", "base.qcow2", "-F", "qcow2", &top]).ok();
+    let before = fs::read(&base).expect("read");
+    let pack = scene.arg("top.hspk");
+    run(["pack", &top, "-o", &pack]).ok();
+    let said = ["base.qcow2", "this is read"];
+    run(["build", &top, "-o", &base, "--force"]).fails(1, &said);
+    run(["pack", &top, "-o", &base, "--force"]).fails(1, &said);
+    run(["export", &pack, "-o", &base, "--force"]).fails(1, &said);
+    assert!(fs::read(&base).expect("read") == before);
+    // A layer of a container's image.
+    fs::create_dir_all(scene.path("layout/blobs/sha256")).expect("made");
+    fs::write(scene.path("layout/oci-layout"), r#"{"imageLayoutVersion":"1.0.0"}"#).expect("written");
+    fs::write(scene.path("layout/index.json"), r#"{"schemaVersion":2,"manifests":[]}"#).expect("written");
+    let layer = scene.arg("layout/blobs/sha256/layer");
+    fs::write(&layer, "a layer").expect("written");
+    run(["build", &scene.arg("layout"), "-o", &layer, "--force"]).fails(1, &["inside the source directory"]);
 }
 
 #[test]

@@ -298,6 +298,9 @@ impl Source {
         progress: &dyn Fn(SourceProgress),
     ) -> Result<Self, SourceError> {
         tree_disk::check(options)?;
+        if let (Some(output), Ok(blobs)) = (&options.output, folder.join("blobs").canonicalize()) {
+            tree_disk::refuse_output_inside(&blobs, output)?;
+        }
         let chosen = Chosen { name, shown: folder, options, progress };
         Self::of_image(container::of_folder(folder, &chosen)?, &chosen)
     }

@@ -218,7 +218,7 @@ pub(super) fn check(options: &SourceOptions) -> Result<(), SourceError> {
 }
 
 /// The output must not be read as part of its own source.
-fn refuse_output_inside(root: &Path, output: &Path) -> Result<(), SourceError> {
+pub(super) fn refuse_output_inside(root: &Path, output: &Path) -> Result<(), SourceError> {
     let parent = match output.parent() {
         Some(parent) if parent.as_os_str().is_empty() => Path::new("."),
         Some(parent) => parent,

@@ -42,9 +42,9 @@ fn building_and_optimizing_depend_on_nothing_but_their_input() {
         bench.optimize("one", "other", &profiles[..1]);
         bench.optimize_with("other", "replaced", &profiles, &replacing).expect("optimized");
         assert!(bench.bytes("replaced") == bench.bytes("hot"), "optimized twice");
-        // Also in place.
-        bench.optimize_with("other", "other", &profiles, &replacing).expect("optimized");
-        assert!(bench.bytes("other") == bench.bytes("hot"), "in place");
+        // But not in place: what is read is not replaced.
+        bench.optimize_with("replaced", "replaced", &profiles, &replacing).expect_err("refused");
+        assert!(bench.bytes("replaced") == bench.bytes("hot"), "as it was");
         // And no profile takes it away again.
         bench.optimize_with("hot", "none", &[], &replacing).expect("optimized");
         assert!(bench.bytes("none") == bench.bytes("one"), "without a hot region");

@@ -12,6 +12,7 @@ use hs_service::workdir::Workdir;
 use hs_units::ByteRange;
 use hs_volumes::{Contents, Reader, examine};
 use rustix::fs::{SeekFrom, seek, syncfs};
+use rustix::io::Errno;
 use rustix::mount::{MountFlags, UnmountFlags, unmount};
 
 use super::target::Plan;
@@ -27,6 +28,15 @@ const LOOK: Duration = Duration::from_millis(20);
 /// What every GRUB reads: newer features of an ext4 are left out.
 const BOOT_FEATURES: &str = "none,has_journal,extent,filetype,sparse_super,large_file,ext_attr";
 
+/// What a disk is opened for.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Access {
+    /// To be written to.
+    Change,
+    /// Not even a journal is replayed.
+    Look,
+}
+
 /// The disk. Its fields are dropped in order.
 pub(super) struct Disk {
     path: PathBuf,
@@ -40,10 +50,10 @@ pub(super) struct Disk {
 impl Disk {
     /// Makes the file systems of a disk that was just divided, and opens it.
     pub(super) fn format(path: &Path, plan: &Plan, work: &Workdir) -> anyhow::Result<Self> {
-        let boot = Device::of(path, plan.boot)?;
+        let boot = Device::of(path, plan.boot, Access::Change)?;
         let flags = ["-q", "-F", "-m", "0", "-O", BOOT_FEATURES, "-L", BOOT_NAME];
         MKFS_EXT4.run(flags.iter().map(AsRef::as_ref).chain([boot.path().as_os_str()]))?;
-        let data = Device::of(path, plan.data)?;
+        let data = Device::of(path, plan.data, Access::Change)?;
         // Nothing but this program writes there, so nothing is reserved for root.
         let flags = ["-q", "-F", "-m", "0", "-L", DATA_NAME];
         MKFS_EXT4.run(flags.iter().map(AsRef::as_ref).chain([data.path().as_os_str()]))?;
@@ -53,6 +63,15 @@ impl Disk {
 
     /// Opens a disk that was installed.
     pub(super) fn open(path: &Path, work: &Workdir) -> anyhow::Result<Self> {
+        Self::open_for(Access::Change, path, work)
+    }
+
+    /// Opens a disk that was installed, of which nothing is to be changed.
+    pub(super) fn look_at(path: &Path, work: &Workdir) -> anyhow::Result<Self> {
+        Self::open_for(Access::Look, path, work)
+    }
+
+    fn open_for(access: Access, path: &Path, work: &Workdir) -> anyhow::Result<Self> {
         let no_table = || {
             format!(
                 "{}: it has no partitions: `headstart install DISK --root ROOT` makes such a disk",
@@ -67,13 +86,13 @@ impl Disk {
             })
         };
         let (boot, data) = (find(BOOT_NAME)?, find(DATA_NAME)?);
-        let devices = [Device::of(path, boot.range)?, Device::of(path, data.range)?];
+        let devices = [Device::of(path, boot.range, access)?, Device::of(path, data.range, access)?];
         Ok(Self {
             path: path.to_owned(),
             boot_uuid: uuid_of(path, &devices[0])?,
             data_uuid: uuid_of(path, &devices[1])?,
-            boot: Mounted::new(devices[0].path(), "ext4", work.folder("boot")?)?,
-            data: Mounted::new(devices[1].path(), "ext4", work.folder("data")?)?,
+            boot: Mounted::new(devices[0].path(), work.folder("boot")?, access)?,
+            data: Mounted::new(devices[1].path(), work.folder("data")?, access)?,
             devices,
         })
     }
@@ -100,7 +119,7 @@ impl Disk {
     /// Mounts the boot partition anew: then all that was written lies in its place, and not in the journal,
     /// which GRUB does not replay.
     pub(super) fn settle_boot(&mut self) -> anyhow::Result<()> {
-        self.boot.mount_again(self.devices[0].path(), "ext4")
+        self.boot.mount_again(self.devices[0].path())
     }
 
     /// Unmounts everything, and says what went wrong.
@@ -137,15 +156,19 @@ enum Device {
 }
 
 impl Device {
-    fn of(disk: &Path, range: ByteRange) -> anyhow::Result<Self> {
+    fn of(disk: &Path, range: ByteRange, access: Access) -> anyhow::Result<Self> {
         let metadata = disk.metadata().with_context(|| format!("look at {}", disk.display()))?;
         if metadata.file_type().is_block_device()
             && let Some(found) = Self::of_kernel(disk, range)?
         {
             return Ok(Self::Kernel(found));
         }
-        let options =
-            LoopOptions { direct_io: false, read_only: false, part: Some(range), ..LoopOptions::default() };
+        let options = LoopOptions {
+            direct_io: false,
+            read_only: access == Access::Look,
+            part: Some(range),
+            ..LoopOptions::default()
+        };
         Ok(Self::Loop(LoopDevice::attach(disk, options)?))
     }
 
@@ -192,10 +215,18 @@ fn partitions(folder: &Path) -> Vec<(PathBuf, u64)> {
 pub(super) struct Mounted(Option<PathBuf>);
 
 impl Mounted {
-    fn new(device: &Path, kind: &str, target: PathBuf) -> anyhow::Result<Self> {
+    fn new(device: &Path, target: PathBuf, access: Access) -> anyhow::Result<Self> {
         let flags = MountFlags::NODEV | MountFlags::NOSUID | MountFlags::NOEXEC;
-        rustix::mount::mount(device, &target, kind, flags, None)
-            .with_context(|| format!("mount {kind} from {} at {}", device.display(), target.display()))?;
+        let mount = |flags, words| rustix::mount::mount(device, &target, "ext4", flags, words);
+        let mounted = match access {
+            Access::Change => mount(flags, None),
+            // One that is mounted for writing already, as on the system that runs, is mounted so once more.
+            Access::Look => match mount(flags | MountFlags::RDONLY, Some(c"noload")) {
+                Err(Errno::BUSY) => mount(flags, None),
+                done => done,
+            },
+        };
+        mounted.with_context(|| format!("mount ext4 from {} at {}", device.display(), target.display()))?;
         Ok(Self(Some(target)))
     }
 
@@ -210,10 +241,10 @@ impl Mounted {
         syncfs(&folder).with_context(failed)
     }
 
-    fn mount_again(&mut self, device: &Path, kind: &str) -> anyhow::Result<()> {
+    fn mount_again(&mut self, device: &Path) -> anyhow::Result<()> {
         let target = self.path().to_owned();
         self.unmount()?;
-        *self = Self::new(device, kind, target)?;
+        *self = Self::new(device, target, Access::Change)?;
         Ok(())
     }
 

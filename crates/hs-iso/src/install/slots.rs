@@ -2,6 +2,7 @@
 
 use std::collections::BTreeSet;
 use std::fs::{self, File};
+use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
@@ -90,8 +91,13 @@ pub(super) fn report(disk: &Disk, slot: Slot) -> Option<SlotReport> {
 }
 
 fn writes_bytes(disk: &Disk, name: &str) -> u64 {
-    use std::os::unix::fs::MetadataExt;
     disk.data.path().join(name).metadata().map_or(0, |file| file.blocks() * 512)
+}
+
+/// What the data partition gets back when a slot is emptied.
+fn slot_bytes(disk: &Disk, slot: Slot) -> u64 {
+    let entries = disk.data.path().join(folder(slot)).read_dir().into_iter().flatten().flatten();
+    entries.filter_map(|entry| Some(entry.metadata().ok()?.blocks() * 512)).sum()
 }
 
 /// How large the image is at least. One that is built from a directory is not known before.
@@ -115,6 +121,21 @@ fn whole_image(system: &SystemSpec) -> anyhow::Result<Image> {
     Ok(image)
 }
 
+/// Refuses an update by the image in the slot that it empties.
+pub(super) fn refuse_own_image(disk: &Disk, slot: Slot, system: &SystemSpec) -> anyhow::Result<()> {
+    let identity = |path: &Path| path.metadata().map(|found| (found.dev(), found.ino())).ok();
+    let own = identity(&disk.data.path().join(image_path(slot)));
+    let places = hs_start::remote::places_here(&system.source);
+    if let Some(place) = places.iter().find(|place| own.is_some() && identity(place) == own) {
+        bail!(
+            "{}: this is the image in slot {slot}, which an update empties first; the boot menu starts it, and a \
+             copy elsewhere can be given",
+            place.display()
+        );
+    }
+    Ok(())
+}
+
 /// Refuses an update by which something that was written would be lost, unless that is said.
 pub(super) fn refuse_loss(
     disk: &Disk,
@@ -127,7 +148,7 @@ pub(super) fn refuse_loss(
         image(disk, good)?.with_context(|| format!("slot {good} has no image: install the disk again"))?;
     let replaced = readable_image(disk, good.other());
     let bytes = new.store().len();
-    let free = disk.free_bytes()? + replaced.as_ref().map_or(0, |image| image.store().len());
+    let free = disk.free_bytes()? + slot_bytes(disk, good.other());
     if bytes + RESERVE_BYTES > free {
         bail!(
             "{} has {}, and {} of the data partition are free for it: {} stay free for what the running system \
@@ -204,23 +225,28 @@ pub(super) struct Filling<'a> {
 impl Filling<'_> {
     /// Fills the slot. What GRUB needs to start it comes last.
     pub(super) fn run(&self, bar: &Bar) -> anyhow::Result<()> {
+        let draft = self.disk.data.path().join(image_path(self.slot)).with_extension("new");
+        self.fill(&draft, bar).inspect_err(|_| drop(fs::remove_file(&draft)))
+    }
+
+    fn fill(&self, draft: &Path, bar: &Bar) -> anyhow::Result<()> {
         let (data, boot) = (self.disk.data.path(), self.disk.boot.path().join(folder(self.slot)));
         for folder in [&boot, &data.join(folder(self.slot)), &data.join(WRITES)] {
             fs::create_dir_all(folder).with_context(|| format!("make {}", folder.display()))?;
         }
         let path = data.join(image_path(self.slot));
-        let draft = path.with_extension("new");
-        self.system.place_image(&draft, self.free_bytes, bar)?;
-        let image = open_image(&*draft)?;
-        hs_image::verify(&image, None, &|progress| progress::of_image(bar, progress))?;
-        File::open(&draft).and_then(|file| file.sync_all()).context("write the image")?;
+        self.system.place_image(draft, self.free_bytes, bar)?;
+        let image = open_image(draft)?;
+        hs_image::verify(&image, None, &|progress| progress::of_image(bar, progress))
+            .with_context(|| self.system.source.display().to_string())?;
+        File::open(draft).and_then(|file| file.sync_all()).context("write the image")?;
         let writes = data.join(writes_path(&image));
         if !writes.exists() {
-            self.begin_writes(&draft, &writes)?;
+            self.begin_writes(draft, &writes)?;
         }
-        let placed = SystemSpec { source: (&*draft).into(), ..self.system.clone() };
+        let placed = SystemSpec { source: draft.into(), ..self.system.clone() };
         placed.place_kernel(&boot, self.disk.path(), bar)?;
-        fs::rename(&draft, &path).context("put the image in its place")?;
+        fs::rename(draft, &path).context("put the image in its place")?;
         self.disk.data.sync()?;
         let words = SlotWords {
             slot: self.slot,

@@ -13,6 +13,7 @@ use hs_volumes::{Contents, Reader, examine};
 use rustix::fs::{Mode, OFlags, SeekFrom, seek};
 use rustix::io::Errno;
 
+use super::claim;
 use super::grub::{self, CODE_BYTES};
 use crate::boot_loader::ForDisk;
 use crate::tools::SFDISK;
@@ -95,6 +96,7 @@ impl Target {
             let file = OpenOptions::new().read(true).write(true).create_new(true).open(path);
             let file = file.with_context(|| format!("make {shown}"))?;
             let target = Self { path: path.to_owned(), bytes: size.0, file, was_made: true };
+            claim::take(path, &target.file)?;
             let grown = target.file.set_len(size.0).with_context(|| format!("make {shown} of {size}"));
             return grown.inspect_err(|_| target.remove_if_made()).map(|()| target);
         };
@@ -121,6 +123,7 @@ impl Target {
             ),
             errno => anyhow::Error::from(errno).context(format!("open {shown}")),
         })?);
+        claim::take(path, &file)?;
         if let (Some(size), false) = (size, is_device) {
             file.set_len(size.0).with_context(|| format!("make {shown} of {size}"))?;
         }
@@ -135,6 +138,7 @@ impl Target {
                 .write(true)
                 .open(path)
                 .with_context(|| format!("open {shown}"))?;
+            claim::take(path, &file)?;
             refuse_large_sectors(path)?;
         }
         Ok(Self { path: path.to_owned(), file, bytes, was_made: false })
@@ -224,7 +228,7 @@ fn refuse_full(path: &Path, file: &mut File, bytes: u64) -> anyhow::Result<()> {
         (Some(table), _) => format!("a {} with {} partitions", table.scheme, table.partitions.len()),
         (None, Some(found)) => found.kind.to_string(),
         // Members of arrays and pools, and databases, have their own marks at either end.
-        (None, None) if has_zero_ends(file, bytes).with_context(failed)? => return Ok(()),
+        (None, None) if is_blank(file, bytes).with_context(failed)? => return Ok(()),
         (None, None) => match FileKind::of(&start) {
             FileKind::Empty | FileKind::Zeros | FileKind::Unknown => "something that is not known".to_owned(),
             kind => kind.to_string(),
@@ -241,14 +245,28 @@ fn is_ours(contents: &Contents) -> bool {
         && partitions.into_iter().all(|partition| partition.label.as_deref().is_some_and(ours))
 }
 
-/// Whether the first and the last mebibyte are zeros.
-fn has_zero_ends(file: &File, bytes: u64) -> std::io::Result<bool> {
-    let mut end = vec![0; to_usize(bytes.min(MIB))];
-    for offset in [0, bytes - end.len() as u64] {
-        file.read_exact_at(&mut end, offset)?;
-        if end.iter().any(|byte| *byte != 0) {
+/// Whether a file has nothing but zeros, and a device nothing else in its first and last mebibyte.
+fn is_blank(file: &File, bytes: u64) -> std::io::Result<bool> {
+    let mut piece = vec![0; to_usize(bytes.min(MIB))];
+    let mut is_zero_at = |offset: u64| {
+        let piece = &mut piece[..to_usize((bytes - offset).min(MIB))];
+        file.read_exact_at(piece, offset).map(|()| piece.iter().all(|byte| *byte == 0))
+    };
+    if !file.metadata()?.is_file() {
+        return Ok(is_zero_at(0)? && is_zero_at(bytes.saturating_sub(MIB))?);
+    }
+    let mut at = 0;
+    // Holes are passed over.
+    while at < bytes {
+        at = match seek(file, SeekFrom::Data(at)) {
+            Ok(data) => data,
+            Err(Errno::NXIO) => break,
+            Err(errno) => return Err(errno.into()),
+        };
+        if at < bytes && !is_zero_at(at)? {
             return Ok(false);
         }
+        at += MIB;
     }
     Ok(true)
 }
@@ -307,5 +325,10 @@ mod tests {
         open(None, false).expect("incomplete");
         std::fs::write(&path, vec![0; 1 << 20]).expect("written");
         open(None, false).expect("empty");
+        let file = OpenOptions::new().write(true).open(&path).expect("opened");
+        file.set_len(32 << 20).expect("longer");
+        open(None, false).expect("holes");
+        file.write_all_at(b"a letter", 16 << 20).expect("written");
+        assert!(open(None, false).is_err_and(|error| error.contains("--force")));
     }
 }

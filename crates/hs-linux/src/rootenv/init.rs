@@ -128,6 +128,10 @@ fn start(spec: &InitSpec) -> io::Result<libc::pid_t> {
 
 /// Changes the user of the calling process, which has one thread, for good.
 fn become_user(user: &CommandUser) -> io::Result<()> {
+    // For the kernel this number means the present user.
+    if user.uid == u32::MAX || user.gid == u32::MAX {
+        return Err(io::ErrorKind::InvalidInput.into());
+    }
     let checked = |result| if result == 0 { Ok(()) } else { Err(io::Error::last_os_error()) };
     // SAFETY: the list of groups lives until the call returns, and has this length.
     checked(unsafe { libc::setgroups(user.groups.len(), user.groups.as_ptr()) })?;

@@ -145,6 +145,12 @@ impl Mounted {
         extents.len().min(1) as u64 + apart.count() as u64
     }
 
+    /// Where a file begins on the disk.
+    pub(crate) fn first_block(&self, path: &Path) -> u64 {
+        let file = File::open(path).expect("there");
+        file_extents(&file, true).expect("extents").first().expect("an extent").physical
+    }
+
     /// Everything that must stay as it is, of each file.
     pub(crate) fn facts(&self) -> BTreeMap<PathBuf, Facts> {
         let mut facts = BTreeMap::new();

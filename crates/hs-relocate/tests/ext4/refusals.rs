@@ -92,13 +92,17 @@ fn free_space_in_pieces_is_no_place() {
     let mounted = Mounted::new(64, &["-m", "0"]);
     mounted.scatter(100, 35);
     let wanted = mounted.start(100, 36);
-    // Everything else becomes files of one block, of which every other is deleted.
-    fs::create_dir_all(mounted.path("ones/0")).unwrap();
-    fs::create_dir(mounted.path("ones/1")).unwrap();
-    let one =
-        |number: &u64| fs::write(mounted.path(&format!("ones/{}/{number}", number % 2)), [1; 4096]).is_ok();
-    assert!((0..1 << 20).take_while(one).count() > 1000);
-    fs::remove_dir_all(mounted.path("ones/0")).unwrap();
+    // Everything else becomes files of one block, of which every other on the disk is deleted: in which order
+    // they come there depends on when they are written back.
+    fs::create_dir(mounted.path("ones")).unwrap();
+    let path = |number| mounted.path(&format!("ones/{number}"));
+    let count = (0..1 << 20).take_while(|number| fs::write(path(*number), [1; 4096]).is_ok()).count();
+    mounted.free_bytes();
+    let mut placed: Vec<_> =
+        (0..count as u64).map(|number| (mounted.first_block(&path(number)), number)).collect();
+    assert!(placed.len() > 1000);
+    placed.sort_unstable();
+    placed.iter().step_by(2).for_each(|(_, number)| fs::remove_file(path(*number)).unwrap());
     let (facts, free_bytes) = (mounted.facts(), mounted.free_bytes());
     let report = mounted.relocate(&wanted).unwrap();
     assert_eq!((report.outcome, report.moved_bytes), (Outcome::NoPlace, 0), "{report:?}");
