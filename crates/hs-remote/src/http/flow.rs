@@ -6,6 +6,7 @@ use bytes::Bytes;
 use hs_units::{ByteRange, Nanos};
 
 use super::HttpError;
+use super::reader::PROGRESS_BYTES;
 use super::transport::Body;
 use hs_store::{Clock, InService};
 
@@ -60,6 +61,13 @@ impl Flow {
 
     pub(super) const fn is_over(&self) -> bool {
         self.at == self.end
+    }
+
+    /// The error of a server that answers a request up to `end` with less, and with less than any progress.
+    pub(super) fn falls_short_of(&self, end: u64) -> Option<HttpError> {
+        let got = self.end - self.start;
+        let is_short = self.end < end && got < PROGRESS_BYTES;
+        is_short.then(|| HttpError::Cut { got, expected: end - self.start })
     }
 
     /// Goes back to `offset`, if that lies in the last piece, or is the current position.

@@ -44,6 +44,8 @@ struct Requests {
     was_parked: bool,
     /// Where patience began.
     came_until: u64,
+    /// The response that was asked for last was shorter than that, and so short that it is no progress.
+    fell_short: Option<HttpError>,
 }
 
 impl Reader {
@@ -106,7 +108,7 @@ impl Reader {
 impl Requests {
     fn new(remote: &Remote, seat: Seat, at: u64) -> Self {
         let was_parked = seat.flow.is_some();
-        Self { seat, tries: remote.tries(), was_parked, came_until: at }
+        Self { seat, tries: remote.tries(), was_parked, came_until: at, fell_short: None }
     }
 
     /// The piece at `at`.
@@ -117,6 +119,7 @@ impl Requests {
                 Ok(None) => {}
                 Err(_) if self.was_parked => {}
                 Err(error) => {
+                    self.fell_short = None;
                     if at - self.came_until >= PROGRESS_BYTES {
                         self.came_until = at;
                         self.tries = remote.tries();
@@ -133,7 +136,14 @@ impl Requests {
     async fn bring(&mut self, remote: &Remote, at: u64, end: u64) -> Result<Option<Bytes>, HttpError> {
         let mut flow = match self.seat.flow.take().filter(|flow| !flow.is_over()) {
             Some(flow) => flow,
-            None => remote.ask(at, self.seat.end).await?,
+            None => {
+                if let Some(error) = self.fell_short.take() {
+                    return Err(error);
+                }
+                let flow = remote.ask(at, self.seat.end).await?;
+                self.fell_short = flow.falls_short_of(self.seat.end);
+                flow
+            }
         };
         let clock = remote.clock();
         while flow.at() < at {
