@@ -61,10 +61,10 @@ fn chain(error: &anyhow::Error) -> String {
 /// 1, or what shells say of a command that is not there (127) or cannot be run (126).
 fn failure_code(error: &anyhow::Error) -> ExitCode {
     match error.downcast_ref::<LinuxError>() {
-        Some(LinuxError::Command { source, .. }) if source.kind() == std::io::ErrorKind::NotFound => {
-            ExitCode::from(127)
+        Some(LinuxError::Command { source, .. } | LinuxError::OwnCommand { source, .. }) => {
+            let is_missing = source.kind() == std::io::ErrorKind::NotFound;
+            ExitCode::from(if is_missing { 127 } else { 126 })
         }
-        Some(LinuxError::Command { .. }) => ExitCode::from(126),
         _ => ExitCode::from(1),
     }
 }

@@ -41,8 +41,24 @@ type Pages = BTreeMap<(u32, u64), Known>;
 
 impl PageList {
     /// Takes in the recording of one more start: `pages`, of which each comes once, of `files`.
-    pub fn merge(&mut self, files: Vec<ListedFile>, pages: &[RecordedPage]) {
+    ///
+    /// `was_there` says of a file's number and a page that was listed before whether it was in memory when
+    /// the start began: then it could not come, and that it did not tells nothing of its use. Gives how many
+    /// there were.
+    pub fn merge(
+        &mut self,
+        files: Vec<ListedFile>,
+        pages: &[RecordedPage],
+        mut was_there: impl FnMut(Option<u32>, u64) -> bool,
+    ) -> u64 {
         let mut known = self.known(1);
+        let mut there = 0;
+        for (&(file, page), known) in &mut known {
+            if was_there(file.checked_sub(1), page) {
+                known.unused_starts -= 1;
+                there += 1;
+            }
+        }
         let places = self.take_files(files);
         for page in pages.iter().filter(|page| page.is_used) {
             let file = match page.file {
@@ -60,6 +76,7 @@ impl PageList {
         limit(&mut self.runs);
         self.starts = self.starts.saturating_add(1);
         self.drop_unused_files();
+        there
     }
 
     /// Takes new places of pages on the device: `place_of` is asked with a file's number and a page. It gives
@@ -187,6 +204,11 @@ mod tests {
         RecordedPage { file, page, place, at_ms, is_used: true, was_asked: false }
     }
 
+    /// Takes in a start of a machine that was just switched on.
+    fn cold(list: &mut PageList, files: Vec<ListedFile>, pages: &[RecordedPage]) {
+        assert_eq!(list.merge(files, pages, |_, _| false), 0);
+    }
+
     fn empty() -> PageList {
         PageList::empty(FsIdentity { uuid: [1; 16], subvolume: 0 })
     }
@@ -201,40 +223,56 @@ mod tests {
         let mut list = empty();
         let read_ahead = RecordedPage { is_used: false, ..used(Some(0), 12, 30) };
         let pages = [used(Some(0), 10, 30), used(Some(0), 11, 31), read_ahead, used(None, 5, 2)];
-        list.merge(vec![file("a")], &pages);
+        cold(&mut list, vec![file("a")], &pages);
         assert_eq!(shown(&list), [("device", 5, 1, 2, 0), ("/a", 10, 2, 30, 0)]);
         assert_eq!((list.starts, list.pages()), (1, 3));
         // Neighbours that are used much later are apart.
-        list.merge(vec![file("a")], &[used(Some(0), 12, 30 + TOGETHER_MS + 1)]);
+        cold(&mut list, vec![file("a")], &[used(Some(0), 12, 30 + TOGETHER_MS + 1)]);
         assert_eq!(list.runs.last().map(|run| (run.page, run.pages)), Some((12, 1)));
     }
 
     #[test]
     fn what_is_not_used_goes_and_its_file_with_it() {
         let mut list = empty();
-        list.merge(vec![file("a"), file("b")], &[used(Some(0), 1, 1), used(Some(1), 2, 2)]);
+        cold(&mut list, vec![file("a"), file("b")], &[used(Some(0), 1, 1), used(Some(1), 2, 2)]);
         for unused in 1..MAX_UNUSED_STARTS {
-            list.merge(vec![file("b")], &[used(Some(0), 2, 2)]);
+            cold(&mut list, vec![file("b")], &[used(Some(0), 2, 2)]);
             assert_eq!(shown(&list), [("/a", 1, 1, 1, unused), ("/b", 2, 1, 2, 0)]);
         }
-        list.merge(vec![file("b")], &[used(Some(0), 2, 2)]);
+        cold(&mut list, vec![file("b")], &[used(Some(0), 2, 2)]);
         assert_eq!(shown(&list), [("/b", 2, 1, 2, 0)]);
         assert_eq!(list.files.len(), 1);
         // Once more used, it is as new.
         let mut again = empty();
-        again.merge(vec![file("a")], &[used(Some(0), 1, 1)]);
-        again.merge(Vec::new(), &[]);
-        again.merge(vec![file("a")], &[used(Some(0), 1, 1)]);
+        cold(&mut again, vec![file("a")], &[used(Some(0), 1, 1)]);
+        cold(&mut again, Vec::new(), &[]);
+        cold(&mut again, vec![file("a")], &[used(Some(0), 1, 1)]);
         assert_eq!(shown(&again), [("/a", 1, 1, 1, 0)]);
+    }
+
+    #[test]
+    fn what_was_in_memory_before_stays_and_the_rest_goes() {
+        let mut list = empty();
+        let pages = [used(Some(0), 1, 1), used(Some(1), 2, 2), used(None, 5, 3), used(None, 9, 4)];
+        cold(&mut list, vec![file("a"), file("b")], &pages);
+        for _ in 0..2 * MAX_UNUSED_STARTS {
+            let there =
+                list.merge(Vec::new(), &[], |file, page| [(Some(0), 1), (None, 9)].contains(&(file, page)));
+            assert_eq!(there, 2);
+        }
+        assert_eq!(shown(&list), [("/a", 1, 1, 1, 0), ("device", 9, 1, 4, 0)]);
+        // From memory it goes as before.
+        cold(&mut list, Vec::new(), &[]);
+        assert_eq!(shown(&list), [("/a", 1, 1, 1, 1), ("device", 9, 1, 4, 1)]);
     }
 
     #[test]
     fn pages_that_were_asked_keep_their_time_and_renamed_files_their_pages() {
         let mut list = empty();
-        list.merge(vec![file("a")], &[used(Some(0), 1, 500)]);
+        cold(&mut list, vec![file("a")], &[used(Some(0), 1, 500)]);
         let asked = RecordedPage { was_asked: true, ..used(Some(0), 1, 3) };
         let renamed = ListedFile { path: "/new".to_owned(), ..file("a") };
-        list.merge(vec![renamed], &[asked]);
+        cold(&mut list, vec![renamed], &[asked]);
         assert_eq!(shown(&list), [("/new", 1, 1, 500, 0)]);
     }
 
@@ -242,7 +280,7 @@ mod tests {
     fn new_places_cut_and_join_runs_and_change_nothing_else() {
         let mut list = empty();
         let at = |page, place, at_ms| RecordedPage { place, ..used(Some(0), page, at_ms) };
-        list.merge(vec![file("a")], &[at(4, 70, 9), at(5, 71, 9), at(6, 30, 9), used(None, 8, 1)]);
+        cold(&mut list, vec![file("a")], &[at(4, 70, 9), at(5, 71, 9), at(6, 30, 9), used(None, 8, 1)]);
         assert_eq!(shown(&list), [("device", 8, 1, 1, 0), ("/a", 4, 2, 9, 0), ("/a", 6, 1, 9, 0)]);
         let old = list.clone();
         assert!(

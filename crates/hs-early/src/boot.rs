@@ -10,7 +10,9 @@ use serde::{Deserialize, Serialize};
 
 use crate::kept::write_private;
 use crate::machine::ProcessorTime;
-use crate::{EarlyError, KeptList, OnlyOne, Recording, Root, Switch, Warmed, Warming, Watch, machine};
+use crate::{
+    Before, EarlyError, KeptList, OnlyOne, Recording, Root, Switch, Warmed, Warming, Watch, machine,
+};
 
 /// In an initramfs this program begins before the kernel's file systems, and /run, are where the system will
 /// have them. A slow machine needs long for what is left of its initramfs.
@@ -116,7 +118,7 @@ pub fn boot(mut is_told_to_end: impl FnMut() -> bool) -> Result<BootEnd, EarlyEr
     // What was recorded until now, beside what was known before this boot.
     let keep = |recording: &Recording| {
         let mut list = (*list).clone();
-        recording.merge_into(&root, &mut list)?;
+        recording.merge_into(&root, &mut list, Before::Nothing)?;
         if switch.is_on() { kept.write(&list) } else { Ok(()) }
     };
     let (followed, asked) = std::thread::scope(|scope| {

@@ -33,7 +33,7 @@ pub enum EarlyError {
         fault: &'static str,
     },
     /// The list is damaged.
-    #[error("{} is ignored: {source}; the next recording makes it anew", path.display())]
+    #[error("{} is ignored: {source}; a recording makes it anew", path.display())]
     List {
         /// The list.
         path: PathBuf,
@@ -41,7 +41,7 @@ pub enum EarlyError {
         source: ListError,
     },
     /// The list is of another file system.
-    #[error("{} is ignored: it is of another file system or subvolume", path.display())]
+    #[error("{} is of another file system or subvolume, and not used: name another list, or remove it", path.display())]
     OfAnother {
         /// The list.
         path: PathBuf,

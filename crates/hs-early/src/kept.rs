@@ -2,7 +2,7 @@
 
 use std::fs::File;
 use std::io::Read;
-use std::os::unix::fs::MetadataExt;
+use std::os::unix::fs::{DirBuilderExt, MetadataExt};
 use std::path::{Path, PathBuf};
 
 use hs_accelerate::{MAX_LIST_BYTES, PageList};
@@ -29,6 +29,21 @@ impl KeptList {
     #[must_use]
     pub fn of(root: &Root) -> Self {
         Self { path: root.path.join(FOLDER).join(format!("{}.pages", root.name())) }
+    }
+
+    /// The list that a recording is taken into. A damaged one is made anew, with a warning, and so is the
+    /// file system's own list when it is of another one. A list that a user has `named` may be needed there.
+    ///
+    /// # Errors
+    /// [`EarlyError::NotTrusted`], [`EarlyError::OfAnother`], and those of reading.
+    pub fn begin(&self, root: &Root, named: bool) -> Result<PageList, EarlyError> {
+        match self.read(root) {
+            Ok(list) => return Ok(list.unwrap_or_else(|| PageList::empty(root.identity))),
+            Err(EarlyError::OfAnother { .. }) if !named => {}
+            Err(error @ EarlyError::List { .. }) => log::warn!("{error}"),
+            Err(error) => return Err(error),
+        }
+        Ok(PageList::empty(root.identity))
     }
 
     /// Reads the list; `None` when there is none.
@@ -112,6 +127,11 @@ impl KeptList {
 }
 
 pub(crate) fn write_private(path: &Path, bytes: &[u8]) -> Result<(), EarlyError> {
+    // What lies above the folders of this program, such as /var/lib, can be entered by other users.
+    if let Some(above) = path.ancestors().nth(3).filter(|above| !above.as_os_str().is_empty()) {
+        let made = std::fs::DirBuilder::new().recursive(true).mode(0o755).create(above);
+        made.map_err(LinuxError::io("make", above))?;
+    }
     let failed = |error: anyhow::Error| {
         let source = error.downcast::<std::io::Error>().unwrap_or_else(std::io::Error::other);
         LinuxError::io("write", path)(source).into()

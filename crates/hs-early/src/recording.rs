@@ -1,6 +1,6 @@
 //! A start is recorded: which pages it brought into the page cache and used.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, HashSet};
 use std::os::fd::{AsRawFd, OwnedFd};
 use std::path::Path;
 use std::time::{SystemTime, UNIX_EPOCH};
@@ -19,6 +19,24 @@ pub struct Recording {
     page_ins: PageIns,
     /// Files that change from here on are what the start writes, such as logs.
     began_ns: i128,
+}
+
+/// What was in memory when a recording began.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Before {
+    /// Nothing: the machine was just switched on, and a page that does not come is not used.
+    Nothing,
+    /// Anything, as of a machine that is at work: a listed page that is in memory and did not come was there.
+    Anything,
+}
+
+/// What a recording has brought into a list.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct Taken {
+    /// Pages that came and were used.
+    pub came: u64,
+    /// Listed pages that were in memory before.
+    pub there: u64,
 }
 
 /// Pages of a file with the time of their coming.
@@ -45,7 +63,7 @@ impl Recording {
     ///
     /// # Errors
     /// Those of reading the marks of pages.
-    pub fn merge_into(&self, root: &Root, list: &mut PageList) -> Result<(), EarlyError> {
+    pub fn merge_into(&self, root: &Root, list: &mut PageList, before: Before) -> Result<Taken, EarlyError> {
         let failed = LinuxError::io("read", "/proc/kpageflags");
         let (came, lost) = self.page_ins.pages().map_err(failed)?;
         if lost > 0 {
@@ -67,8 +85,11 @@ impl Recording {
             pages.extend(came.iter().map(|page| recorded(page, Some(number), places.of_page(page.page))));
             files.push(listed);
         }
-        list.merge(files, &pages);
-        Ok(())
+        let mut memory = InMemory::new(root, list, &came);
+        let was_there = |file, page| before == Before::Anything && memory.was_there(file, page);
+        let there = list.merge(files, &pages, was_there);
+        let came = pages.iter().filter(|page| page.is_used).count() as u64;
+        Ok(Taken { came, there })
     }
 
     /// The file with this inode; nothing when it is gone, is written to by the start, or is not read.
@@ -87,6 +108,38 @@ impl Recording {
         let identity = FileIdentity { kind: handle.kind, handle: handle.bytes };
         let path = path_of(root, &file);
         Some((file, ListedFile { identity, inode, path }))
+    }
+}
+
+/// Tells which pages of a list were in memory before a recording: those that are, and did not come.
+struct InMemory<'a> {
+    root: &'a Root,
+    files: Vec<ListedFile>,
+    came: HashSet<(Object, u64)>,
+    /// The file that was looked at last: its number, and the file where it is still there.
+    opened: Option<(u32, Option<OwnedFd>)>,
+}
+
+impl<'a> InMemory<'a> {
+    fn new(root: &'a Root, list: &PageList, came: &[PageIn]) -> Self {
+        let came = came.iter().map(|page| (page.object, page.page)).collect();
+        Self { root, files: list.files.clone(), came, opened: None }
+    }
+
+    fn was_there(&mut self, file: Option<u32>, page: u64) -> bool {
+        let Some(file) = file else {
+            let is_there = |device| hs_linux::is_cached(device, page).unwrap_or(false);
+            return !self.came.contains(&(Object::Device, page)) && self.root.device().is_some_and(is_there);
+        };
+        let listed = &self.files[file as usize];
+        if self.came.contains(&(Object::Inode(listed.inode), page)) {
+            return false;
+        }
+        if self.opened.as_ref().is_none_or(|(number, _)| *number != file) {
+            self.opened = Some((file, self.root.open_listed(&listed.identity).ok()));
+        }
+        let opened = self.opened.as_ref().and_then(|(_, file)| file.as_ref());
+        opened.is_some_and(|file| hs_linux::is_cached(file, page).unwrap_or(false))
     }
 }
 

@@ -3,6 +3,8 @@
 use std::fs::File;
 use std::os::fd::{AsFd, BorrowedFd, FromRawFd, OwnedFd};
 use std::os::unix::fs::OpenOptionsExt;
+use std::os::unix::process::CommandExt;
+use std::process::Command;
 
 /// Whether SIGHUP is to be taken for a wish to read files again: of a process without a terminal it is
 /// nothing else, while a terminal says with it that its user is gone.
@@ -10,7 +12,24 @@ pub fn hangup_reloads() -> bool {
     File::options().read(true).custom_flags(libc::O_NOCTTY).open("/dev/tty").is_err()
 }
 
+/// A command inherits which signals are blocked: this one has none of them.
+pub fn let_signals_through(command: &mut Command) -> &mut Command {
+    let unblock = || {
+        // SAFETY: a signal set is plain data, and sigemptyset initialises it.
+        let mut none: libc::sigset_t = unsafe { std::mem::zeroed() };
+        // SAFETY: `none` is valid for writes; the old mask is not asked for.
+        let changed = unsafe {
+            libc::sigemptyset(&raw mut none);
+            libc::sigprocmask(libc::SIG_SETMASK, &raw const none, std::ptr::null_mut())
+        };
+        if changed == 0 { Ok(()) } else { Err(std::io::Error::last_os_error()) }
+    };
+    // SAFETY: between fork and exec it calls only what signal-safety(7) allows, and allocates nothing.
+    unsafe { command.pre_exec(unblock) }
+}
+
 /// SIGINT, SIGTERM and SIGHUP, blocked and turned into a readable descriptor.
+#[derive(Debug)]
 pub struct Ends(OwnedFd);
 
 impl Ends {

@@ -226,6 +226,22 @@ pub enum LinuxError {
         /// What the kernel said; `NotFound` when there is no such command.
         source: io::Error,
     },
+    /// A command of this machine does not exist, or cannot be executed.
+    #[error("cannot run {}: {source}", command.display())]
+    OwnCommand {
+        /// The command.
+        command: OsString,
+        /// What the kernel said; `NotFound` when there is no such command.
+        source: io::Error,
+    },
+    /// The command's working directory is not there.
+    #[error("cannot enter the working directory {} in the image: {source}", folder.display())]
+    WorkingDirectory {
+        /// The directory, inside the root.
+        folder: PathBuf,
+        /// What the kernel said.
+        source: io::Error,
+    },
     /// Setting up the inside of the root failed.
     #[error("cannot set up the image's root ({step}): {source}")]
     RootSetup {

@@ -41,8 +41,12 @@ pub(crate) enum AccelerateAction {
     },
     /// Record which pages a command's start reads from a mounted file system.
     ///
-    /// The recording ends when the command does, or when it is idle for 10 seconds. What was recorded before
-    /// is kept where it is still used.
+    /// The recording ends when the command does, or when it is idle for 10 seconds. A signal ends both: it is
+    /// passed on to the command, and what was recorded until then is kept.
+    ///
+    /// What was recorded before is kept where it is still used. Pages that are in memory already are not seen
+    /// again, and stay: after a restart, or `echo 3 >/proc/sys/vm/drop_caches`, everything is seen. A damaged
+    /// list is made anew.
     Record {
         /// Where the file system is mounted.
         #[arg(long, value_name = "DIR", default_value = "/")]

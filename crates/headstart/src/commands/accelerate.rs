@@ -1,13 +1,15 @@
 //! `headstart accelerate`
 
+use std::os::unix::process::ExitStatusExt;
 use std::path::{Path, PathBuf};
-use std::process::{Command, Stdio};
+use std::process::{Command, ExitStatus, Stdio};
 use std::sync::Arc;
 use std::time::Duration;
 
 use anyhow::{Context, bail};
 use hs_accelerate::{Ending, EndingStep, PageList};
-use hs_early::{KeptList, LastBoot, Recording, Root, Switch, Warming};
+use hs_early::{Before, KeptList, LastBoot, Recording, Root, Started, Switch, Waited, Warming, Watch};
+use hs_linux::ends::Ends;
 use hs_output::show;
 use hs_units::{BLOCK_BYTES, ByteSize};
 use serde::Serialize;
@@ -189,26 +191,15 @@ fn record(
     json: bool,
     quiet: bool,
 ) -> anyhow::Result<i32> {
+    // Before there are other threads.
+    let ends = Ends::block().context("wait for signals")?;
     let root = Root::open(path)?;
     let kept = list_of(&root, named);
-    let mut list = kept.read(&root)?.unwrap_or_else(|| PageList::empty(root.identity));
+    let mut list = kept.begin(&root, named.is_some())?;
     let recording = Recording::start(&root)?;
-    let mut child = Command::new(&command[0])
-        .args(&command[1..])
-        .spawn()
-        .map_err(|source| hs_linux::LinuxError::Command { command: command[0].clone(), source })?;
-    let mut watch = hs_early::Watch::start(&recording);
-    let mut ending = Ending::default();
-    let status = loop {
-        if let Some(status) = hs_early::wait_for(&mut child, Duration::from_secs(1))? {
-            break Some(status);
-        }
-        // No login is waited for.
-        if ending.second(watch.second(&recording, true)) == EndingStep::End {
-            break None;
-        }
-    };
-    recording.merge_into(&root, &mut list)?;
+    let mut started = Started::new(command, ends)?;
+    let status = follow(&recording, &mut started)?;
+    let taken = recording.merge_into(&root, &mut list, Before::Anything)?;
     drop(recording);
     kept.write(&list)?;
     if json {
@@ -221,11 +212,36 @@ fn record(
             kept.path.display()
         ));
     }
+    if taken.came == 0 || taken.came < taken.there {
+        log::warn!(
+            "{} came from the disk: what else the command reads was in memory already, and was not seen. What was \
+             recorded before stays. Record it after a restart, or after `echo 3 >/proc/sys/vm/drop_caches`",
+            ByteSize(taken.came * BLOCK_BYTES)
+        );
+    }
     let status = match status {
         Some(status) => status,
-        None => child.wait().context("wait for the command")?,
+        None => started.wait_for_end().context("wait for the command")?,
     };
-    Ok(status.code().unwrap_or(1))
+    // As shells say it of a command that a signal has ended.
+    Ok(status.code().or_else(|| status.signal().map(|signal| 128 + signal)).unwrap_or(1))
+}
+
+/// Follows a start until its command is idle or has ended, or a signal comes; gives how it has ended.
+fn follow(recording: &Recording, started: &mut Started) -> anyhow::Result<Option<ExitStatus>> {
+    let mut watch = Watch::start(recording);
+    let mut ending = Ending::default();
+    loop {
+        match started.wait(Some(Duration::from_secs(1))).context("wait for the command")? {
+            Waited::Ended(status) => return Ok(Some(status)),
+            Waited::Told => return Ok(None),
+            Waited::NothingYet => {}
+        }
+        // No login is waited for.
+        if ending.second(watch.second(recording, true)) == EndingStep::End {
+            return Ok(None);
+        }
+    }
 }
 
 fn warm(path: &Path, named: Option<&Path>, json: bool, quiet: bool) -> anyhow::Result<()> {

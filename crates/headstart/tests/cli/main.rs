@@ -3,6 +3,7 @@
 mod accelerate;
 mod accelerate_boots;
 mod accelerate_lock;
+mod accelerate_record;
 mod accelerate_refused;
 mod accelerate_switch;
 mod addresses;
