@@ -26,6 +26,8 @@ const OTHERS: &[(u32, &str, &str)] = &[
 /// The share of a file system that stays free: it grows and is written to meanwhile.
 const MARGIN_SHARE: u64 = 20;
 
+const JOURNALS_DATA: &str = "journals data (data=journal): the kernel does not let such blocks change places";
+
 /// Devices that are looked at below one another, from that of the file system on.
 const MOST_LAYERS: u32 = 8;
 
@@ -69,6 +71,9 @@ impl Volume {
         let device = device_file(&of_device)?;
         let superblock = Superblock::read(&device)?;
         superblock.check(path, &device)?;
+        if journals_data(&device) {
+            return Err(RelocateError::Unsuitable { path: path.into(), lack: JOURNALS_DATA });
+        }
         Ok(Self {
             root,
             path: path.into(),
@@ -131,6 +136,13 @@ fn refuse_others(root: &OwnedFd, path: &Path) -> Result<(), RelocateError> {
     let other = OTHERS.iter().find(|(number, ..)| *number == magic);
     let (_, found, advice) = *other.unwrap_or(&(0, "another file system than ext4", "it must be ext4"));
     Err(RelocateError::NotExt4 { path: path.into(), found, advice })
+}
+
+/// Whether the file system on a device was mounted so: the kernel lists its options, also those by default.
+fn journals_data(device: &Path) -> bool {
+    let name = device.file_name().unwrap_or_default();
+    let options = fs::read_to_string(Path::new("/proc/fs/ext4").join(name).join("options"));
+    options.is_ok_and(|text| text.lines().any(|option| option == "data=journal"))
 }
 
 /// The device file that the kernel has made for the device.
@@ -208,9 +220,7 @@ impl Superblock {
             );
         }
         if self.u32(0x100) & 0x60 == JOURNALLED_DATA {
-            return unsuitable(
-                "journals data (data=journal): the kernel does not let such blocks change places",
-            );
+            return unsuitable(JOURNALS_DATA);
         }
         if self.block_bytes() > 4096 {
             return unsuitable("has blocks of more than 4096 bytes");

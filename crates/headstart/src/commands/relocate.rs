@@ -185,7 +185,7 @@ fn say(report: &Report) {
 /// What is said of files that stay where they are.
 fn reason(because: LeftBecause) -> &'static str {
     match because {
-        LeftBecause::Missing => "not found in this file system",
+        LeftBecause::Missing => "not found in this file system (names must be UTF-8)",
         LeftBecause::Changed => "replaced since the recording",
         LeftBecause::NotAFile => "no regular file",
         LeftBecause::Running => "running programs or swap space",
@@ -195,6 +195,6 @@ fn reason(because: LeftBecause) -> &'static str {
         LeftBecause::Empty => "without data in the recorded pages",
         LeftBecause::WouldFragment => "large, and would be in too many fragments",
         LeftBecause::NoRoom => "larger than the pieces of free space",
-        LeftBecause::Refused => "refused by the kernel",
+        LeftBecause::Refused => "refused by the kernel: journalled data, no extents or a bad sector",
     }
 }

@@ -52,6 +52,9 @@ fn other_file_systems_are_refused() {
         let refused = said(&other.root, &[]);
         assert!(refused.contains(expected), "{words:?}: {refused}");
     }
+    mounted.mount(&["data=journal"]);
+    assert!(said(&root, &[]).contains("journals data"));
+    mounted.unmount();
     mounted.mount(&["ro"]);
     assert!(said(&root, &[]).contains("mounted read-only"));
     mounted.unmount();
