@@ -73,7 +73,7 @@ pub(crate) fn run(args: &Build, quiet: bool) -> anyhow::Result<()> {
     };
     let name = files.as_ref().map_or(name, |files| SourceName::Path(files.path().to_owned()));
     let bar = Bar::new(quiet);
-    let (like, base) = (open_named(args.like.as_ref())?, open_named(args.base.as_ref())?);
+    let (like, base) = (open_alone(args.like.as_ref(), "--like")?, open_alone(args.base.as_ref(), "--base")?);
     let window_bytes = like.as_ref().map_or(args.window.0, |like| like.window_bytes());
     let base_is_like = base.clone().filter(|base| base.window_bytes() == window_bytes);
     let options = SourceOptions {
@@ -165,9 +165,18 @@ fn named(image: &ImageLocation) -> ImageSource {
     ImageSource { image: image.clone(), remote: RemoteOptions::default() }
 }
 
-/// The same, opened.
-fn open_named(image: Option<&ImageLocation>) -> anyhow::Result<Option<Arc<Image>>> {
-    image.map(|image| open_image(named(image)).map(Arc::new)).transpose()
+/// The same, opened: one that can be read without a base, for which there is no flag.
+fn open_alone(image: Option<&ImageLocation>, flag: &str) -> anyhow::Result<Option<Arc<Image>>> {
+    let Some(image) = image else { return Ok(None) };
+    let image = open_image(named(image))?;
+    if image.superblock().base.is_some() {
+        bail!(
+            "{}: {flag} takes an image that stands alone, and some of this one's blocks lie on another disk (it \
+             was built with --base): give that other image, or build this one again without --base",
+            image.name()
+        );
+    }
+    Ok(Some(Arc::new(image)))
 }
 
 /// The image of `build` followed by `optimize`, by way of a file that has no name.

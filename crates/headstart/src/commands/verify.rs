@@ -82,6 +82,8 @@ impl Faults {
 /// Checks an image.
 pub(crate) fn run(args: &Verify, quiet: bool) -> anyhow::Result<()> {
     let image = open_image(&args.image)?;
+    // Without it each window with blocks of the base would count as damaged.
+    image.check_has_base()?;
     let is_offline = args.image.remote.offline && args.image.file().is_none();
     let key = args.key.as_deref().map(Key::from_word).transpose()?;
     let signed = match &key {

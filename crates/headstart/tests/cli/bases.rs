@@ -64,8 +64,15 @@ fn a_disk_that_was_changed_is_its_changes() {
         let with_itself = [words, &["--base", &child]].concat();
         run(with_itself).fails(1, &["child.hsi", "cannot be the base"]);
     }
-    run(["build", "--raw", &raw, "-o", &out, "--base", &child]).fails(1, &["child.hsi", "cannot be a base"]);
+    let tree = scene.folder("tree");
+    for (source, flag) in [(&raw, "--base"), (&tree, "--base"), (&tree, "--like")] {
+        let refused = run(["build", source, "-o", &out, flag, &child]);
+        refused.fails(1, &["child.hsi", flag, "stands alone"]);
+    }
     assert!(!scene.path("out").exists());
+    // What is only not there is not damaged.
+    let verified = run(["verify", &child]);
+    assert!(!verified.stderr.contains("damaged"), "{verified:?}");
 
     // A recorded start is copied, so what was optimized is as good as without a base.
     let hot = scene.arg("hot.hsi");
