@@ -66,7 +66,7 @@ pub enum BuildError {
         /// What the system said.
         cause: io::Error,
     },
-    /// The output exists and is something that must not be replaced.
+    /// The output is something that must not be replaced.
     #[error("{path}: it is {kind}; an image is written to a regular file", path = path.display())]
     NotAFile {
         /// The output.

@@ -51,6 +51,11 @@ impl Output {
             }
             Err(error) => return Err(BuildError::io(path, "create a file beside it")(error.into())),
         };
+        // What is replaced keeps its permissions: a private image stays one.
+        if let Ok(replaced) = std::fs::metadata(path) {
+            let permissions = Permissions::from_mode(replaced.permissions().mode() & 0o777);
+            file.set_permissions(permissions).map_err(BuildError::io(path, "set permissions of"))?;
+        }
         let skipped = ByteRange::default();
         Ok(Self { path: path.to_owned(), file, name, at: 0, lead_bytes: 0, skipped })
     }
@@ -172,7 +177,13 @@ fn folder(path: &Path) -> &Path {
 
 /// A device, pipe or directory would be replaced by the rename: `-o /dev/null` must not cost the
 /// machine its null device.
+///
+/// A dash would be standard output to other programs; an image is not written from its beginning to its end.
 fn refuse_special(path: &Path) -> Result<(), BuildError> {
+    if path == Path::new("-") {
+        let kind = "standard output (./- is a file of that name)";
+        return Err(BuildError::NotAFile { path: path.to_owned(), kind });
+    }
     let Ok(metadata) = std::fs::metadata(path) else { return Ok(()) };
     let kind = match metadata.file_type() {
         kind if kind.is_file() => return Ok(()),
@@ -285,6 +296,19 @@ mod tests {
     }
 
     #[test]
+    fn what_is_replaced_keeps_its_permissions() {
+        let folder = tempfile::tempdir().expect("a folder");
+        let path = folder.path().join("out");
+        for mode in [0o600, 0o640] {
+            std::fs::write(&path, "old").expect("written");
+            std::fs::set_permissions(&path, Permissions::from_mode(mode)).expect("changed");
+            Output::create(&path).expect("created").finish().expect("named");
+            let found = std::fs::metadata(&path).expect("metadata").permissions().mode();
+            assert_eq!(found & 0o7777, mode);
+        }
+    }
+
+    #[test]
     fn what_is_not_finished_leaves_nothing() {
         let folder = tempfile::tempdir().expect("a folder");
         let outputs = outputs(&folder.path().join("out"));
@@ -325,7 +349,7 @@ mod tests {
     #[test]
     fn devices_and_folders_are_not_replaced() {
         let folder = tempfile::tempdir().expect("a folder");
-        for path in [folder.path(), Path::new("/dev/null"), Path::new("/dev/full")] {
+        for path in [folder.path(), Path::new("/dev/null"), Path::new("/dev/full"), Path::new("-")] {
             let refused = Output::create(path).err().expect("refused");
             assert!(matches!(refused, BuildError::NotAFile { .. }), "{refused}");
         }

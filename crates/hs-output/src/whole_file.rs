@@ -38,13 +38,37 @@ fn write_with_mode(path: &Path, bytes: &[u8], mode: u32) -> anyhow::Result<()> {
         return special.write_all(bytes).with_context(context);
     }
     let permissions = std::fs::Permissions::from_mode(mode);
+    // A result that was made private stays so.
+    let replaced = std::fs::metadata(path).ok().filter(|_| mode == RESULT_MODE);
     let mut file = tempfile::Builder::new()
         .prefix(".headstart-")
         .permissions(permissions)
         .tempfile_in(folder)
         .with_context(context)?;
+    if let Some(replaced) = replaced {
+        let kept = std::fs::Permissions::from_mode(replaced.permissions().mode() & 0o777);
+        file.as_file().set_permissions(kept).with_context(context)?;
+    }
     file.write_all(bytes).with_context(context)?;
     file.as_file().sync_all().with_context(context)?;
     file.persist(path).map_err(|error| error.error).with_context(context)?;
     Ok(())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_result_keeps_the_permissions_of_what_it_replaces_and_a_private_file_is_private() {
+        let folder = tempfile::tempdir().expect("a folder");
+        let path = folder.path().join("out");
+        let mode = || std::fs::metadata(&path).expect("metadata").permissions().mode() & 0o7777;
+        write_whole(&path, b"first").expect("written");
+        std::fs::set_permissions(&path, std::fs::Permissions::from_mode(0o640)).expect("changed");
+        write_whole(&path, b"second").expect("written");
+        assert_eq!((std::fs::read(&path).expect("read"), mode()), (b"second".to_vec(), 0o640));
+        write_private(&path, b"third").expect("written");
+        assert_eq!(mode(), 0o600);
+    }
 }

@@ -69,6 +69,18 @@ pub fn fit(
     min_match: u8,
     quiet: bool,
 ) -> anyhow::Result<Vec<Fitted>> {
+    fit_as(image, image.name(), paths, profiles, min_match, quiet)
+}
+
+/// The same for an image that has no name yet: `shown` is the one that it will get.
+pub fn fit_as(
+    image: &Image,
+    shown: &str,
+    paths: &[PathBuf],
+    profiles: &mut [Profile],
+    min_match: u8,
+    quiet: bool,
+) -> anyhow::Result<Vec<Fitted>> {
     let mut fitted = Vec::new();
     for (path, profile) in paths.iter().zip(profiles) {
         if profile.disk_digest == image.disk_digest() {
@@ -85,7 +97,7 @@ pub fn fit(
                  that --min-match asks for",
                 path.display(),
                 profile.disk_digest,
-                image.name(),
+                shown,
                 image.disk_digest(),
                 remapped.matched,
                 remapped.blocks,

@@ -6,7 +6,7 @@ use std::sync::Arc;
 
 use anyhow::bail;
 use hs_build::HotPlacement;
-use hs_build::source::{Source, SourceKind, SourceOptions};
+use hs_build::source::{Source, SourceKind, SourceOptions, UNPACK_LIMIT_BYTES};
 use hs_build::{BaseBlocks, BuildOptions, BuildReport, OptimizeOptions, OptimizeReport};
 use hs_image::{Image, Progress};
 use hs_start::location::ImageLocation;
@@ -22,7 +22,7 @@ use super::source::{
 use crate::cli::{Build, TakenAs};
 use hs_output::show::{self, Bar};
 use hs_start::disk_files::DiskFiles;
-use hs_start::fit::{Fitted, check_fit, fit};
+use hs_start::fit::{Fitted, check_fit, fit_as};
 use hs_start::image::{ImageSource, RemoteOptions};
 use hs_start::open::{open_image, read_profile_heads, read_profiles};
 use hs_start::source::SourceName;
@@ -105,14 +105,7 @@ pub(crate) fn run(args: &Build, quiet: bool) -> anyhow::Result<()> {
             like.name()
         );
     }
-    let is_tree =
-        matches!(source.kind(), SourceKind::Directory | SourceKind::Archive | SourceKind::Container);
-    if args.order.is_some() && !is_tree {
-        bail!(
-            "{}: --order is for a directory, an archive or a container's image; a disk stays as it is",
-            name.shown().display()
-        );
-    }
+    refuse_flags_in_vain(args, source.kind(), &name.shown())?;
     refuse_no_disk(&source, &name.shown(), args.raw || args.partition.is_some())?;
     if !quiet {
         say_of_source(&source, &name.shown(), &args.output);
@@ -143,6 +136,30 @@ pub(crate) fn run(args: &Build, quiet: bool) -> anyhow::Result<()> {
     sign_output(digest, &args.output, args.signed.sign.as_deref())?;
     let hot = hot.as_ref().map(|hot| (hot, None));
     print(&args.output, args.json, &report, hot, Vec::new(), source.kept_bytes())
+}
+
+/// Refuses flags that mean nothing for such a source.
+fn refuse_flags_in_vain(args: &Build, kind: SourceKind, shown: &Path) -> anyhow::Result<()> {
+    let is_container = kind == SourceKind::Container;
+    let is_packed = is_container || kind == SourceKind::Archive;
+    let is_tree = is_packed || kind == SourceKind::Directory;
+    let of_tree = "a directory, an archive or a container's image; a disk stays as it is";
+    let flags = [
+        ("--order", args.order.is_some() && !is_tree, of_tree),
+        ("--free", args.free.0 > 0 && !is_tree, of_tree),
+        ("--platform", args.platform.is_some() && !is_container, "a container's image"),
+        ("--layers", args.layers.is_some() && !is_container, "a container's image"),
+        (
+            "--unpack-limit",
+            args.unpack_limit.0 != UNPACK_LIMIT_BYTES && !is_packed,
+            "an archive or a container's image",
+        ),
+        ("--follow-backing", args.follow_backing && kind != SourceKind::Qcow2, "a qcow2 file"),
+    ];
+    match flags.iter().find(|(_, is_in_vain, _)| *is_in_vain) {
+        Some((flag, _, of)) => bail!("{}: {flag} is for {of}", shown.display()),
+        None => Ok(()),
+    }
 }
 
 /// The files that the start in a profile read, in the order of their first reads.
@@ -193,7 +210,8 @@ fn build_and_optimize(
         image = image.with_base(&named(base));
     }
     let image = open_image(image)?;
-    let fitted = fit(&image, &args.profiles, &mut profiles, args.use_of.min_match, true)?;
+    let shown = args.output.display().to_string();
+    let fitted = fit_as(&image, &shown, &args.profiles, &mut profiles, args.use_of.min_match, true)?;
     let mut options = OptimizeOptions { threads: threads(args.threads), ..OptimizeOptions::default() };
     options.layout.combine = args.use_of.combine();
     options.place = HotPlacement::FastestOn(args.use_of.medium);

@@ -162,6 +162,8 @@ fn a_profile_of_a_similar_disk_is_used_for_what_the_disk_has_of_it() {
     let built = new.arg("built.hsi");
     let said = run(["build", "--raw", &new.arg("disk.raw"), "-o", &built, "-p", &profile]).ok().stdout;
     assert!(said.contains("was recorded on another disk"), "{said}");
+    let strict = ["build", "--raw", &new.arg("disk.raw"), "-o", &built, "-p", &profile, "--min-match", "95"];
+    run(strict).fails(1, &[&format!("; {built} is disk "), "less than the 95%"]);
 }
 
 /// What a profile of a few KiB claims is refused by its header, before its reads take memory.

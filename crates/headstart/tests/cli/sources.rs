@@ -226,7 +226,7 @@ fn a_configuration_that_cannot_be_obeyed_is_said() {
     };
     assert_eq!(config(r#"{"Cmd":["cat","/etc/motd"]}"#).ok().stdout, "hello from the archive\n");
     config(r#"{"Cmd":["id"],"User":"nobody"}"#).fails(1, &["user \"nobody\"", "/etc/passwd"]);
-    config(r#"{"Cmd":["id"],"WorkingDir":"/none"}"#).fails(1, &["enter the working directory"]);
+    config(r#"{"Cmd":["id"],"WorkingDir":"/none"}"#).fails(1, &["enter the working directory /none in"]);
     config(r#"{"Cmd":"id"}"#).fails(1, &["/.headstart/config.json in the image"]);
     config(r#"{"Env":["A=1"]}"#).fails(1, &["no command of its own"]);
     fs::remove_file(scene.path("root/.headstart/config.json")).expect("removed");
@@ -289,4 +289,25 @@ fn a_build_from_standard_input_says_what_it_waits_for() {
     command.args(["-c", &format!("echo no archive | {program} build - -o {}", scene.arg("out.hsi"))]);
     let ran: Ran = command.output().expect("a shell").into();
     ran.fails(1, &["standard input: this is no tar archive", "write it to a file first"]);
+}
+
+#[test]
+fn flags_that_mean_nothing_for_a_source_are_refused() {
+    let scene = Scene::new();
+    scene.raw("disk.raw", 20, 1);
+    let (disk, tree, out) = (scene.arg("disk.raw"), scene.folder("tree"), scene.arg("out.hsi"));
+    for (source, flag, of) in [
+        (&disk, &["--free", "1M"][..], "a directory"),
+        (&disk, &["--unpack-limit", "1M"], "an archive"),
+        (&tree, &["--platform", "linux/amd64"], "a container's image"),
+        (&tree, &["--layers", "1"], "a container's image"),
+        (&tree, &["--follow-backing"], "a qcow2 file"),
+    ] {
+        let refused = run([&["build", source, "-o", &out], flag].concat());
+        refused.fails(1, &[source, &format!("{} is for {of}", flag[0])]);
+    }
+    run(["build", &disk, "--raw", "-o", "-"]).fails(1, &["-: it is standard output", "./-"]);
+    tool("mkfifo", &[&scene.arg("fifo")]);
+    run(["build", &scene.arg("fifo"), "-o", &out]).fails(1, &["this is a FIFO", "- reads an archive"]);
+    assert!(!scene.path("out.hsi").exists());
 }

@@ -21,7 +21,11 @@ use crate::cloop::CloopFault;
 #[non_exhaustive]
 pub enum SourceError {
     /// The path exists and is none of a directory, a regular file and a block device.
-    #[error("{}: a source is a directory, a raw disk image or a block device; this is a {kind}", path.display())]
+    #[error(
+        "{}: a source is a directory, a file or a block device; this is a {kind} (- reads an archive from standard \
+         input)",
+        path.display()
+    )]
     NotASource {
         /// The path as given.
         path: PathBuf,
