@@ -103,6 +103,10 @@ pub struct Mount {
 
 /// Shows an image's disk until it is unmounted; gives the exit code. `arguments` are those of the program.
 pub fn run(args: &Mount, arguments: &[OsString], quiet: bool) -> anyhow::Result<i32> {
+    // By their names alone: a mount that waits for its server would not answer.
+    if let Some(fs) = args.fs.as_ref().filter(|fs| fs.components().eq(args.dir.components())) {
+        bail!("{}: disk.img comes into this folder, so give --fs another one", fs.display());
+    }
     if !args.foreground {
         let code = background::start(arguments, "mount")?;
         if code == 0 && !quiet && !args.json {

@@ -116,7 +116,8 @@ pub(crate) fn warn_of_journal(source: &Source, path: &Path) -> anyhow::Result<()
     if !all.is_empty() {
         log::warn!(
             "{}: {} was not unmounted: its journal holds changes that are not in place yet, which each start \
-             replays in memory. Build from a disk that was unmounted (or checked with `e2fsck -p`), and none needs to",
+             replays in memory. Build from a disk that was unmounted (`e2fsck -p` does the same for ext3 and ext4), and \
+             none needs to",
             path.display(),
             all.join(" and ")
         );

@@ -37,6 +37,8 @@ fn a_mounted_disk_is_the_raw_disk_and_umount_ends_its_server() {
     assert!(fs::read(scene.path("dir/disk.img")).expect("read") == disk);
 
     mount(&scene, &[&scene.arg("cold.hsi"), &dir]).fails(1, &[&dir, "already a mount point", "umount"]);
+    let same = format!("{dir}/");
+    mount(&scene, &[&scene.arg("cold.hsi"), &dir, "--fs", &same]).fails(1, &[&dir, "give --fs another one"]);
     run(["mount", "-f", &scene.arg("cold.hsi"), &dir]).fails(1, &[&dir, "already a mount point"]);
     assert_eq!(scene.mounts().len(), 1);
     umount(&dir);

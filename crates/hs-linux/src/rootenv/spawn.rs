@@ -200,18 +200,25 @@ struct Launch {
     namespaces: libc::c_int,
 }
 
+/// What messages name.
+struct Asked {
+    command: OsString,
+    cwd: PathBuf,
+}
+
 /// Starts init, which starts the command.
 pub(super) fn spawn(root: &Path, argv: &[OsString], options: SpawnOptions) -> Result<Child, LinuxError> {
     let pipe = || pipe_with(PipeFlags::CLOEXEC).map_err(LinuxError::io("make a pipe for", root));
     let (report_reader, report_writer) = pipe()?;
     let (liveness_reader, liveness_writer) = pipe()?;
     let namespaces = options.confinement.namespaces();
+    let asked = Asked { command: argv[0].clone(), cwd: options.cwd.unwrap_or_else(|| "/".into()) };
     let spec = InitSpec {
         report: report_writer.as_raw_fd(),
         liveness: liveness_reader.as_raw_fd(),
         confinement: options.confinement,
         root: root.into(),
-        cwd: options.cwd.unwrap_or_else(|| "/".into()).into(),
+        cwd: asked.cwd.clone().into(),
         user: options.user,
         argv: argv.to_vec(),
         env: options.env.unwrap_or_else(|| std::env::vars_os().collect()),
@@ -242,14 +249,13 @@ pub(super) fn spawn(root: &Path, argv: &[OsString], options: SpawnOptions) -> Re
         fixed_addresses: options.fixed_addresses,
         namespaces,
     };
-    let command = argv[0].clone();
     let (sender, started) = bounded(1);
     // PR_SET_PDEATHSIG means the death of the *thread* that made the child. So that thread is one that
     // lives until the child is dead, whatever becomes of the caller's.
     let keeper = std::thread::Builder::new()
         .name("root-keeper".into())
         .spawn(move || {
-            let result = keep(launch, report_reader, &command, &sender);
+            let result = keep(launch, report_reader, &asked, &sender);
             drop(liveness_writer);
             result
         })
@@ -272,7 +278,7 @@ pub(super) fn spawn(root: &Path, argv: &[OsString], options: SpawnOptions) -> Re
 fn keep(
     launch: Launch,
     report: OwnedFd,
-    command: &OsString,
+    asked: &Asked,
     started: &Sender<Arc<OwnedFd>>,
 ) -> Result<Exit, LinuxError> {
     block_all_signals();
@@ -291,7 +297,7 @@ fn keep(
     while let Ok(Some(message)) = Report::receive(&mut report) {
         match message {
             Report::Started => drop(started.send(Arc::clone(&init))),
-            Report::Failed(step, errno) => failure = Some(failed(step, errno, command)),
+            Report::Failed(step, errno) => failure = Some(failed(step, errno, asked)),
             Report::Ended(status) => exit = Some(exit_of(status)),
         }
     }
@@ -317,10 +323,11 @@ fn keep(
     }
 }
 
-fn failed(step: Step, errno: i32, command: &OsString) -> LinuxError {
+fn failed(step: Step, errno: i32, asked: &Asked) -> LinuxError {
     let source = io::Error::from_raw_os_error(errno);
     match step {
-        Step::Command => LinuxError::Command { command: command.clone(), source },
+        Step::Command => LinuxError::Command { command: asked.command.clone(), source },
+        Step::Cwd => LinuxError::WorkingDirectory { folder: asked.cwd.clone(), source },
         step => LinuxError::RootSetup { step: step.describe(), source },
     }
 }

@@ -163,7 +163,7 @@ fn what_cannot_run_is_an_error() {
     assert!(refused.to_string().contains("Permission denied"), "{refused}");
     let options = SpawnOptions { cwd: Some(PathBuf::from("/no/such/place")), ..Default::default() };
     let lost = env.spawn(&arguments(&["true"]), options).unwrap_err();
-    assert!(lost.to_string().contains("enter the working directory"), "{lost}");
+    assert!(lost.to_string().contains("enter the working directory /no/such/place in the image"), "{lost}");
     let nul = env.spawn(&arguments(&["a\0b"]), SpawnOptions::default()).unwrap_err();
     assert!(matches!(nul, LinuxError::Command { .. }));
     drop(env);
