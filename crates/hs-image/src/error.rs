@@ -157,6 +157,19 @@ pub enum ImageError {
         /// What was expected and found.
         fault: Box<FormatError>,
     },
+    /// The disk that a pack is for has something where it had nothing.
+    #[error(
+        "{path}: window {window} of {disk} was zero when it was packed, and is not any more: its reads give zeros; \
+         `headstart pack` makes a new pack of the disk as it is"
+    )]
+    ChangedZeros {
+        /// The pack.
+        path: String,
+        /// Which window.
+        window: u64,
+        /// The file that holds the disk.
+        disk: String,
+    },
     /// Windows have no digests, and the image is not that of a pack which says so.
     #[error(
         "{path}: its cold windows have no digests, which only a pack of a disk that was not read may have"

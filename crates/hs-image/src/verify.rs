@@ -189,7 +189,7 @@ fn check_cold(
         }
         let at = window * image.window_bytes();
         let len = u64::from(image.superblock().window_raw_bytes(window));
-        let loaded = match image.load_window(window, &mut tools) {
+        let loaded = match load_checked(image, window, ByteRange::new(at, len), &mut tools) {
             Ok(loaded) => loaded,
             Err(fault) => {
                 faults(fault)?;
@@ -244,6 +244,25 @@ fn check_cold(
         }
     }
     Ok(is_whole)
+}
+
+/// The bytes of a window, none where it is zero. A pack's are zero on the disk that it is for, too, which no
+/// other read asks.
+fn load_checked(
+    image: &Image,
+    window: u64,
+    range: ByteRange,
+    tools: &mut Decompressor,
+) -> Result<Option<Vec<u8>>, ImageError> {
+    let loaded = image.load_window(window, tools)?;
+    let Some(pack) = image.pack().filter(|_| loaded.is_none()) else { return Ok(loaded) };
+    let mut bytes = vec![0; to_usize(range.len)];
+    pack.read_disk(range.offset, &mut bytes)?;
+    if bytes.iter().all(|byte| *byte == 0) {
+        return Ok(None);
+    }
+    let (path, disk) = (image.name().to_owned(), pack.base_name().to_owned());
+    Err(ImageError::ChangedZeros { path, window, disk })
 }
 
 /// Blocks of windows that cannot be read have nothing to be compared with.

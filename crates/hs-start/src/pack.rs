@@ -4,6 +4,7 @@ use std::fs::File;
 use std::os::unix::fs::MetadataExt;
 use std::path::Path;
 use std::sync::{Arc, OnceLock};
+use std::time::UNIX_EPOCH;
 
 use anyhow::{Context, bail};
 use hs_build::source::StoredDisk;
@@ -42,7 +43,17 @@ pub struct DiskFile {
     /// When it was modified, in nanoseconds since 1970, or a mark of what a server says of that; 0 if it is
     /// not known.
     pub modified_ns: u64,
+    /// Of a file on a server, when it was modified, as far as the server says: in seconds since 1970.
+    modified_s: Option<u64>,
     counters: Arc<Counters>,
+}
+
+impl DiskFile {
+    /// Whether a pack knows it by this time, or mark of one. A server tells seconds of the time that the file
+    /// had where it was packed.
+    fn has_time(&self, modified_ns: u64) -> bool {
+        self.modified_ns == modified_ns || self.modified_s == Some(modified_ns / 1_000_000_000)
+    }
 }
 
 /// Opens a raw disk or a qcow2 file, wherever it lies.
@@ -71,12 +82,12 @@ fn open_on(disk: &ImageSource, medium: &Medium, trust: PackTrust) -> anyhow::Res
 
 fn open_file(disk: &ImageSource, medium: &Medium, trust: PackTrust) -> anyhow::Result<DiskFile> {
     let name = disk.image.file_name().and_then(|name| name.into_string().ok()).unwrap_or_default();
-    let (on_medium, modified_ns) = match &disk.image.place {
+    let (on_medium, modified_ns, modified_s) = match &disk.image.place {
         ImagePlace::File(path) => {
             let metadata = std::fs::metadata(path).with_context(|| format!("open {}", path.display()))?;
             let modified = i128::from(metadata.mtime()) * 1_000_000_000 + i128::from(metadata.mtime_nsec());
             let modified = if metadata.is_file() { u64::try_from(modified).unwrap_or(0) } else { 0 };
-            (medium::open_file(path, medium, &Damage::default())?, modified)
+            (medium::open_file(path, medium, &Damage::default())?, modified, None)
         }
         ImagePlace::Remote(address) => {
             let purpose = Purpose::Disk { digests_decide: trust == PackTrust::Whole };
@@ -85,11 +96,14 @@ fn open_file(disk: &ImageSource, medium: &Medium, trust: PackTrust) -> anyhow::R
                 let [a, b, c, d, e, f, g, h, ..] = chunk_digest(text.as_bytes()).0;
                 u64::from_le_bytes([a, b, c, d, e, f, g, h])
             };
-            (opened.on_medium, opened.version.last_modified.as_ref().map_or(0, mark))
+            let version = opened.version;
+            let modified = version.modified().and_then(|time| time.duration_since(UNIX_EPOCH).ok());
+            let modified_s = modified.map(|since| since.as_secs());
+            (opened.on_medium, version.last_modified.as_ref().map_or(0, mark), modified_s)
         }
     };
     let OnMedium { store, counters, .. } = on_medium;
-    Ok(DiskFile { name, store, modified_ns, counters })
+    Ok(DiskFile { name, store, modified_ns, modified_s, counters })
 }
 
 /// The file of this name in the folder of a disk, whose owner may be a stranger: on this machine no link
@@ -378,7 +392,7 @@ impl Known<'_> {
             let (kind, expected) = (of(kind), of(self.kind));
             return Ok(Some(format!("{kind} of {found} bytes, not {expected} of {}", self.bytes)));
         }
-        if file.modified_ns != self.modified_ns {
+        if !file.has_time(self.modified_ns) {
             return Ok(Some("it was modified since, or copied without its time".to_owned()));
         }
         for sample in self.samples {

@@ -352,6 +352,36 @@ fn a_disk_that_was_not_read_is_known_by_samples_and_fails_as_a_whole() {
     run(["verify", &pack]).fails(1, &["is not the disk that"]);
 }
 
+/// No read of a zero window asks the disk.
+#[test]
+fn what_was_zero_and_is_not_any_more_is_found_by_verify() {
+    let (scene, _) = packed();
+    hot(&scene, "disk.raw", "hot.hspk", &[]);
+    run(["verify", &scene.arg("hot.hspk")]).ok();
+    change(&scene, "disk.raw", 130 * BLOCK + 7);
+    let disk = scene.arg("disk.raw");
+    run(["verify", &scene.arg("hot.hspk")]).fails(1, &["window 4 of", &disk, "was zero when it was packed"]);
+}
+
+/// Its server tells the time in seconds.
+#[test]
+fn a_disk_that_was_not_read_may_lie_on_a_server_with_its_time() {
+    if !machine_has(&[NGINX]) {
+        return;
+    }
+    let (scene, disk) = packed();
+    hot(&scene, "disk.raw", "hot.hspk", &["--sampled"]);
+    scene.folder("www");
+    tool("cp", &["-p", &scene.arg("disk.raw"), &scene.arg("www/disk.raw")]);
+    let nginx = Nginx::start(&scene, "");
+    let (pack, out, url) = (scene.arg("hot.hspk"), scene.arg("out"), nginx.url("disk.raw"));
+    let words = ["export", &pack, "--base", &url, "-o", &out, "--format", "raw"];
+    run_remote(&scene, &words).ok();
+    assert!(fs::read(&out).expect("read") == disk);
+    tool("touch", &["-d", "2001-02-03", &scene.arg("www/disk.raw")]);
+    run_remote(&scene, &[&words[..], &["--force"]].concat()).fails(1, &["it was modified since"]);
+}
+
 #[test]
 fn damaged_and_hostile_packs_and_what_is_no_disk_are_refused() {
     let (scene, _) = packed();

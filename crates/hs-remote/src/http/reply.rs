@@ -29,6 +29,12 @@ impl Version {
         self.etag.as_deref().filter(|tag| !tag.starts_with("W/"))
     }
 
+    /// When it was modified, where the server says so.
+    #[must_use]
+    pub fn modified(&self) -> Option<SystemTime> {
+        self.last_modified.as_deref().and_then(time)
+    }
+
     /// Whether `self`, which was opened, may be the file that `other` describes. A missing field cannot
     /// differ. Tags are compared weakly (RFC 9110, 8.8.3.2): proxies make strong tags weak.
     pub(super) fn may_be(&self, other: &Self) -> bool {
