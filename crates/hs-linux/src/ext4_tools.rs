@@ -10,6 +10,8 @@ use std::path::Path;
 use std::process::{Command, Stdio};
 
 const SUPERBLOCK: u64 = 1024;
+const MAGIC: u64 = SUPERBLOCK + 0x38;
+const EXT_MAGIC: u16 = 0xef53;
 const STATE: u64 = SUPERBLOCK + 0x3a;
 const IS_CLEAN: u16 = 1;
 const HAS_ERRORS: u16 = 2;
@@ -18,26 +20,25 @@ const HAS_JOURNAL: u16 = 4;
 /// e2fsck has repaired what there was.
 const REPAIRED: i32 = 1;
 
-/// Repairs and completes the ext4 in this disk. What cannot be done is a warning: the kernel has the last
-/// word.
-pub(crate) fn make_ready(disk: &Path) {
-    let Ok((state, compatible)) = look(disk) else { return };
+/// Repairs and completes the ext4 that begins where this device does. What cannot be done is a warning: the
+/// kernel has the last word.
+pub(crate) fn make_ready(device: &Path) {
+    let Ok(Some((state, compatible))) = look(device) else { return };
     let has_journal = compatible & HAS_JOURNAL != 0;
     // The kernel replays a journal.
     if state & HAS_ERRORS != 0 || (state & IS_CLEAN == 0 && !has_journal) {
-        match run("e2fsck", &["-p"], disk) {
-            Ok(0 | REPAIRED) => log::info!("{}: its ext4 was repaired", disk.display()),
+        match run("e2fsck", &["-p"], device) {
+            Ok(0 | REPAIRED) => log::info!("{}: its ext4 was repaired", device.display()),
             Ok(code) => log::warn!(
-                "{}: e2fsck could not repair its ext4 by itself (exit code {code}): run e2fsck on this file of \
-                 `headstart mount IMAGE DIR --keep FILE`",
-                disk.display()
+                "e2fsck could not repair its ext4 by itself (exit code {code}): run e2fsck on the disk.img of \
+                 `headstart mount IMAGE DIR --keep FILE`, or on that partition of it (losetup --partscan)"
             ),
             Err(error) => log::warn!("its ext4 was not unmounted and is not checked: e2fsck: {error}"),
         }
     }
     if !has_journal {
-        match run("tune2fs", &["-O", "has_journal"], disk) {
-            Ok(0) => log::info!("{}: its ext4 has a journal now", disk.display()),
+        match run("tune2fs", &["-O", "has_journal"], device) {
+            Ok(0) => log::info!("{}: its ext4 has a journal now", device.display()),
             Ok(_) => log::warn!(
                 "its ext4 has no journal and no room for one: after a crash it has to be repaired, and files may be \
                  lost; build the image with --free SIZE"
@@ -50,17 +51,21 @@ pub(crate) fn make_ready(disk: &Path) {
     }
 }
 
-fn look(disk: &Path) -> io::Result<(u16, u16)> {
-    let file = File::open(disk)?;
+/// State and compatible features, where there is an ext4.
+fn look(device: &Path) -> io::Result<Option<(u16, u16)>> {
+    let file = File::open(device)?;
     let number = |offset| {
         let mut bytes = [0; 2];
         file.read_exact_at(&mut bytes, offset).map(|()| u16::from_le_bytes(bytes))
     };
-    Ok((number(STATE)?, number(COMPATIBLE)?))
+    if number(MAGIC)? != EXT_MAGIC {
+        return Ok(None);
+    }
+    Ok(Some((number(STATE)?, number(COMPATIBLE)?)))
 }
 
-fn run(program: &str, arguments: &[&str], disk: &Path) -> io::Result<i32> {
-    let output = Command::new(program).args(arguments).arg(disk).stdin(Stdio::null()).output()?;
+fn run(program: &str, arguments: &[&str], device: &Path) -> io::Result<i32> {
+    let output = Command::new(program).args(arguments).arg(device).stdin(Stdio::null()).output()?;
     log::debug!("{program}: {}", String::from_utf8_lossy(&output.stdout).trim());
     Ok(output.status.code().unwrap_or(-1))
 }

@@ -145,10 +145,11 @@ impl FsMount {
         target: &Path,
         options: FsMountOptions,
     ) -> Result<Self, LinuxError> {
-        let target = mounts::check_mount_point(target)?;
-        if options.writes && !matches!(file_system, FileSystem::Ext4 | FileSystem::Xfs | FileSystem::Btrfs) {
-            return Err(LinuxError::NotWritable { file_system });
-        }
+        let target = if options.writes {
+            Self::check(file_system, target)?
+        } else {
+            mounts::check_mount_point(target)?
+        };
         let mut flags = MountFlags::empty();
         flags.set(MountFlags::RDONLY, !options.writes);
         flags.set(MountFlags::NOSUID, !options.allow_suid);
@@ -174,10 +175,21 @@ impl FsMount {
         Ok(Self { target, mounted: true, writes: options.writes })
     }
 
-    /// Makes the file system in `disk`, a file that takes writes, ready to be mounted for writing.
-    pub fn make_ready(disk: &Path, file_system: FileSystem) {
+    /// Checks that this file system can be mounted for writing at `target`; gives its path without links.
+    ///
+    /// # Errors
+    /// An unusable mount point, or a file system that is not written to.
+    pub fn check(file_system: FileSystem, target: &Path) -> Result<PathBuf, LinuxError> {
+        if !matches!(file_system, FileSystem::Ext4 | FileSystem::Xfs | FileSystem::Btrfs) {
+            return Err(LinuxError::NotWritable { file_system });
+        }
+        mounts::check_mount_point(target)
+    }
+
+    /// Makes the file system on `device`, which takes writes, ready to be mounted for writing.
+    pub fn make_ready(device: &Path, file_system: FileSystem) {
         if file_system == FileSystem::Ext4 {
-            crate::ext4_tools::make_ready(disk);
+            crate::ext4_tools::make_ready(device);
         }
     }
 

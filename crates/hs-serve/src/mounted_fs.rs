@@ -139,6 +139,10 @@ impl MountedFs {
         target: &Path,
         options: &MountFsOptions,
     ) -> Result<Self, LinuxError> {
+        if options.writes {
+            // Before anything is written.
+            FsMount::check(volume.file_system, target)?;
+        }
         let needs_replay = volume.journal == hs_volumes::Journal::NeedsReplay && !options.ignore_journal;
         if options.driver == FsDriver::Fuse2fs {
             if needs_replay {
@@ -186,9 +190,6 @@ impl MountedFs {
     ) -> Result<Self, LinuxError> {
         let replays = journal == JournalUse::Replay && !options.writes;
         let file = if replays { shown.writable_file()? } else { shown.file() };
-        if options.writes {
-            FsMount::make_ready(&file, volume.file_system);
-        }
         let loop_options = LoopOptions {
             // What is replayed lies in memory already.
             direct_io: options.direct_io || replays,
@@ -198,6 +199,10 @@ impl MountedFs {
         };
         let device = LoopDevice::attach(&file, loop_options)?;
         device.set_read_ahead(options.read_ahead_kib)?;
+        if options.writes {
+            // The device is the file system alone, also where that is a partition.
+            FsMount::make_ready(device.path(), volume.file_system);
+        }
         let mount_options = FsMountOptions {
             inode_readahead_blocks: options.inode_readahead_blocks,
             allow_suid: options.trusted,

@@ -396,3 +396,49 @@ fn a_disk_that_is_mounted_for_writing_is_no_source() {
     tool("mount", &["-o", "remount,ro", &used.target]).ok();
     run(["build", &used.device, "-o", &image]).ok();
 }
+
+/// What is at the start of a disk is none of the file system in its partition: zeros, or one that was there
+/// before the disk was partitioned.
+#[test]
+fn a_partition_that_is_written_to_gets_its_journal_and_no_other() {
+    if !machine_has(&["/usr/sbin/tune2fs", "/usr/sbin/e2fsck"])
+        || !has_tools(&["sfdisk", "mke2fs", "debugfs", "dumpe2fs"])
+    {
+        return;
+    }
+    let scene = Scene::new();
+    fs::write(scene.path("content"), vec![b'c'; 20 << 20]).expect("written");
+    let part = empty(&scene, "part", 63 * MIB);
+    tool("mke2fs", &["-q", "-F", "-t", "ext4", "-O", "^has_journal", &part]).ok();
+    tool("debugfs", &["-w", "-R", &format!("write {} content", scene.arg("content")), &part]).ok();
+    for was_file_system in [false, true] {
+        let disk = empty(&scene, &format!("disk{was_file_system}"), 64 * MIB);
+        if was_file_system {
+            tool("mke2fs", &["-q", "-F", "-t", "ext4", "-O", "^has_journal", &disk]).ok();
+        }
+        sfdisk(&disk, "label: dos\nstart=2048, type=83\n");
+        let file = File::options().read(true).write(true).open(&disk).expect("opened");
+        file.write_all_at(&fs::read(&part).expect("read"), MIB).expect("written");
+        let (image, keep) = (built(&disk, &["--raw"]), format!("{disk}.hsk"));
+        let keeping = ["--partition", "1", "--keep", &keep];
+        // The second time it has one.
+        for _ in 0..2 {
+            mounted(&scene, &image, &keeping, |fs| {
+                let content = fs::read(format!("{fs}/content")).expect("read");
+                assert!(content == fs::read(scene.path("content")).expect("read"));
+                fs::write(format!("{fs}/new"), "kept").expect("written");
+            });
+        }
+        let (new, raw) = (format!("{disk}.new.hsi"), format!("{disk}.new"));
+        run(["commit", &image, &keep, "-o", &new]).ok();
+        run(["export", &new, "-o", &raw, "--format", "raw"]).ok();
+        let (mut before, mut after) = (vec![0; MIB as usize], vec![0; MIB as usize]);
+        file.read_exact_at(&mut before, 0).expect("read");
+        File::open(&raw).and_then(|file| file.read_exact_at(&mut after, 0)).expect("read");
+        assert!(before == after, "nothing before the partition changes");
+        fs::write(&raw, &fs::read(&raw).expect("read")[MIB as usize..]).expect("written");
+        let about = tool("dumpe2fs", &["-h", &raw]).stdout;
+        assert!(about.contains("has_journal"), "{about}");
+        tool("e2fsck", &["-fn", &raw]);
+    }
+}
