@@ -29,6 +29,7 @@ fn main() -> ExitCode {
         ending::guard_main(arguments);
     }
     hs_linux::allocate_kindly();
+    hs_linux::fail_beyond_size_limit();
     let arguments = own_arguments::of_this_process();
     if let Some(helper) = mount8::Helper::of_this_process() {
         return helper.run(&arguments);

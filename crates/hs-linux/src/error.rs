@@ -211,7 +211,7 @@ pub enum LinuxError {
         source: io::Error,
     },
     /// A directory that every root has cannot be used in this one.
-    #[error("the image's /{name} cannot be used as a directory: {source}")]
+    #[error("the image's /{name} cannot be used as a directory: {source}{}", room_for(source))]
     RootDirectory {
         /// The directory, relative to the root.
         name: &'static str,
@@ -341,5 +341,14 @@ fn who_replays(file_system: FileSystem) -> &'static str {
     match file_system {
         FileSystem::Ext4 => "`e2fsck -p`, or mount it once and unmount it",
         _ => "`mount` once, and unmount it",
+    }
+}
+
+/// What to do where a file system that is written to has no room.
+fn room_for(error: &io::Error) -> &'static str {
+    if error.kind() == io::ErrorKind::StorageFull {
+        "; an image has room for what is written (--keep) if it was built with --free SIZE"
+    } else {
+        ""
     }
 }
