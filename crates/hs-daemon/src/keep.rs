@@ -26,9 +26,10 @@ pub(crate) fn open(path: &Path, kept: &mut HandedOver, supervisor: &Supervisor) 
     Ok(hs_start::keep::asked(file.telling(unflushed)))
 }
 
-/// Makes sure that everything lasts.
-pub(crate) fn close(kept: &KeptDisk) -> anyhow::Result<()> {
-    if kept.close().is_err() {
+/// Makes sure that everything lasts. Where its server has not started, an empty file is not kept.
+pub(crate) fn close(kept: &KeptDisk, is_started: bool) -> anyhow::Result<()> {
+    let closed = if is_started { kept.close() } else { kept.give_up() };
+    if closed.is_err() {
         bail!("{}: what was written last may not last: see the lines above", kept.path().display());
     }
     Ok(())

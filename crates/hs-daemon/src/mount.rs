@@ -230,13 +230,14 @@ impl Server<'_> {
             (ended, mounted)
         });
         if let Some(kept) = served.kept() {
+            let is_started = ended.is_ok();
             // What was written has to come to the medium, however long that takes.
             ended = ended.map(|(ended, mounted)| {
                 drop(mounted);
                 (ended, None)
             });
-            let closed =
-                served.session().unmount().map_err(anyhow::Error::from).and_then(|()| keep::close(kept));
+            let unmounted = served.session().unmount().map_err(anyhow::Error::from);
+            let closed = unmounted.and_then(|()| keep::close(kept, is_started));
             ended = ended.map(|(ended, none)| (ended.and(closed), none));
         }
         // From here on nothing may wait for the medium.

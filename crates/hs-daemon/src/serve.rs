@@ -248,7 +248,7 @@ fn close_kept(served: &[ServedExport], guests: Option<&mut VhostServer>) -> anyh
     if let Some(guests) = guests {
         guests.stop();
     }
-    served.iter().filter_map(|served| served.kept.as_deref()).try_for_each(keep::close)
+    served.iter().filter_map(|served| served.kept.as_deref()).try_for_each(|kept| keep::close(kept, true))
 }
 
 /// Shows the disk to guests as a device, where that is asked for.

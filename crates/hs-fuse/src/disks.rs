@@ -25,7 +25,7 @@ impl Disk for ServedDisk {
 
 impl Disk for KeptDisk {
     fn bytes(&self) -> u64 {
-        Self::bytes(self)
+        self.exact_bytes()
     }
 
     fn read(&self, offset: u64, len: u32, reply: Reply) {

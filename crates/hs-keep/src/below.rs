@@ -12,6 +12,9 @@ pub trait Below: Send + Sync {
     /// Its bytes: whole blocks.
     fn bytes(&self) -> u64;
 
+    /// Bytes that are shown: it may end within its last block.
+    fn exact_bytes(&self) -> u64;
+
     /// The digest of its content.
     fn digest(&self) -> Digest;
 
@@ -28,6 +31,10 @@ pub trait Below: Send + Sync {
 impl Below for ServedDisk {
     fn bytes(&self) -> u64 {
         self.image().disk_bytes()
+    }
+
+    fn exact_bytes(&self) -> u64 {
+        self.image().exact_bytes()
     }
 
     fn digest(&self) -> Digest {

@@ -1,5 +1,6 @@
 //! A file without what is not needed any more.
 
+use std::io;
 use std::path::Path;
 
 use hs_overlay::{Content, Overlay};
@@ -22,25 +23,30 @@ pub struct Compacted {
 }
 
 /// Writes the overlay at `path` anew, with only what its disk needs, and puts it in its place. The old file
-/// stays as it is until then.
+/// stays as it is until then, and where `is_told` to end, nothing else is left.
 ///
 /// # Errors
-/// When it is in use, has snapshots, or cannot be read or written.
-pub fn compact(path: &Path) -> Result<Compacted, KeepError> {
+/// When it is told to end, is in use, has snapshots or damaged blocks, or cannot be read or written.
+pub fn compact(path: &Path, is_told: &dyn Fn() -> bool) -> Result<Compacted, KeepError> {
     let file = KeepFile::open(path, OpenedAs::Existing, KeepFile::PATIENCE)?;
     let overlay = file.overlay(None, true)?;
     if let Some(snapshot) = overlay.snapshots().first() {
         return Err(KeepError::HasSnapshots { path: path.to_owned(), name: snapshot.name.clone() });
     }
+    let checked = file.check(&overlay)?;
+    if checked.damaged > 0 {
+        // Their new sums would say that they are right.
+        return Err(KeepError::DamagedBlocks { path: path.to_owned(), checked });
+    }
     let before_bytes = file.space_bytes()?;
     let identity = overlay.identity();
     let mut new = NewFile::instead_of(file, (identity.disk_digest, identity.disk_bytes))?;
-    copy(&overlay, &mut new)?;
+    copy(&overlay, &mut new, is_told)?;
     let after_bytes = new.finish()?.space_bytes()?;
     Ok(Compacted { before_bytes, after_bytes })
 }
 
-fn copy(overlay: &Overlay, new: &mut NewFile) -> Result<(), KeepError> {
+fn copy(overlay: &Overlay, new: &mut NewFile, is_told: &dyn Fn() -> bool) -> Result<(), KeepError> {
     for (start, blocks, content) in overlay.extents() {
         let Content::Data(place) = content else {
             new.zero(start, blocks, content == Content::Discarded)?;
@@ -48,6 +54,10 @@ fn copy(overlay: &Overlay, new: &mut NewFile) -> Result<(), KeepError> {
         };
         let pieces = PIECE_BYTES / BLOCK_BYTES;
         for at in (0..blocks).step_by(pieces as usize) {
+            if is_told() {
+                let told = io::Error::new(io::ErrorKind::Interrupted, "told to end; it is as it was");
+                return Err(KeepError::io("compact", new.old().path())(told));
+            }
             let mut bytes = vec![0; (pieces.min(blocks - at) * BLOCK_BYTES) as usize];
             let offset = (place + at) * BLOCK_BYTES;
             let old = new.old();

@@ -138,9 +138,15 @@ impl KeptDisk {
         Ok(())
     }
 
-    /// Bytes of the disk.
+    /// Bytes of the disk, which may end within its last block.
     #[must_use]
-    pub fn bytes(&self) -> u64 {
+    pub fn exact_bytes(&self) -> u64 {
+        self.shared.below.exact_bytes()
+    }
+
+    /// Bytes of its blocks.
+    #[must_use]
+    pub fn block_bytes(&self) -> u64 {
         self.shared.below.bytes()
     }
 
@@ -278,6 +284,15 @@ impl KeptDisk {
     /// # Errors
     /// An error number: something that was written may not last.
     pub fn close(&self) -> Result<(), i32> {
+        self.shared.file.stay();
+        self.give_up()
+    }
+
+    /// The same of a disk whose start has failed: a file that was made for it, and has nothing, goes with it.
+    ///
+    /// # Errors
+    /// As for [`Self::close`].
+    pub fn give_up(&self) -> Result<(), i32> {
         let (sender, receiver) = crossbeam_channel::bounded(1);
         self.flush(move |result| {
             let _ = sender.send(result);

@@ -3,7 +3,7 @@
 use std::io;
 use std::path::{Path, PathBuf};
 
-use hs_overlay::OverlayError;
+use hs_overlay::{Checked, OverlayError};
 
 /// Why changes cannot be kept in a file.
 #[derive(Debug, thiserror::Error)]
@@ -39,6 +39,17 @@ pub enum KeepError {
         path: PathBuf,
         /// One of them.
         name: String,
+    },
+    /// Blocks of it are not what was written.
+    #[error(
+        "{}: {} of {} blocks are not what was written (blocks {} of the disk): restore the file, or write these \
+         blocks anew", path.display(), checked.damaged, checked.damaged + checked.whole, named(checked)
+    )]
+    DamagedBlocks {
+        /// The file.
+        path: PathBuf,
+        /// What a check found.
+        checked: Checked,
     },
     /// The server that uses it has refused.
     #[error("{}: {said}", path.display())]
@@ -82,4 +93,11 @@ impl KeepError {
     pub(crate) fn overlay(path: &Path) -> impl FnOnce(OverlayError) -> Self {
         move |source| Self::Overlay { path: path.to_owned(), source }
     }
+}
+
+/// Numbers of some damaged blocks.
+fn named(checked: &Checked) -> String {
+    const MOST: usize = 16;
+    let named: Vec<_> = checked.named.iter().take(MOST).map(ToString::to_string).collect();
+    named.join(", ") + if checked.named.len() > MOST { ", ..." } else { "" }
 }

@@ -5,6 +5,7 @@ use std::hash::{BuildHasher, Hasher, RandomState};
 use std::io::{self, ErrorKind, IoSliceMut};
 use std::os::unix::fs::{FileExt, MetadataExt, OpenOptionsExt};
 use std::path::{Path, PathBuf};
+use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
 use std::time::{Duration, Instant};
 
 use hs_overlay::{Checked, Checking, Failed, FailedStep, Job, Limits, Needed, Opening, Overlay, Step};
@@ -50,12 +51,37 @@ fn random_id() -> [u8; 16] {
 /// A file that this process alone uses as an overlay.
 #[derive(Debug)]
 pub struct KeepFile {
+    /// Where this process has made the file. It is dropped while the lock is held.
+    made: Option<Made>,
     file: File,
     path: PathBuf,
     /// Whether writes are unflushed, for a supervisor.
     pub(crate) unflushed: Option<Unflushed>,
     /// Where its disk is asked for snapshots.
     pub(crate) control: Option<Control>,
+    /// That there is no space was said, and there was none since.
+    is_full: AtomicBool,
+}
+
+/// A new file, which is removed when this is dropped, unless it is to stay.
+#[derive(Debug)]
+struct Made {
+    path: PathBuf,
+    identity: (u64, u64),
+    stays: AtomicBool,
+}
+
+impl Drop for Made {
+    fn drop(&mut self) {
+        if !*self.stays.get_mut() && identity_at(&self.path) == Some(self.identity) {
+            let _ = std::fs::remove_file(&self.path);
+        }
+    }
+}
+
+/// Device and inode of the file that is there now.
+fn identity_at(path: &Path) -> Option<(u64, u64)> {
+    std::fs::metadata(path).ok().map(|about| (about.dev(), about.ino()))
 }
 
 impl KeepFile {
@@ -95,37 +121,64 @@ impl KeepFile {
         };
         loop {
             match flock(file, operation) {
-                Ok(()) => break,
+                Ok(()) => {
+                    own.set_stays(false);
+                    return Ok(own);
+                }
                 Err(Errno::INTR) => {}
                 Err(Errno::WOULDBLOCK) if Instant::now() < end => std::thread::sleep(LOCK_PAUSE),
                 Err(Errno::WOULDBLOCK) => return Err(KeepError::InUse { path: path.to_owned() }),
                 Err(error) => return Err(KeepError::io("lock", path)(error.into())),
             }
         }
-        Ok(own)
     }
 
     /// Opens the file, which another process may be using.
     pub(crate) fn unlocked(path: &Path, opened: OpenedAs) -> Result<Self, KeepError> {
         let mut options = OpenOptions::new();
-        options.read(true).custom_flags(libc::O_CLOEXEC);
+        // A FIFO without a writer is refused, not waited for.
+        options.read(true).custom_flags(libc::O_CLOEXEC | libc::O_NONBLOCK);
         options.write(opened != OpenedAs::ReadOnly).create(opened == OpenedAs::Keeping).mode(0o600);
-        let file = options.open(path).map_err(KeepError::io("open", path))?;
+        let (file, is_made) = match options.clone().create_new(opened == OpenedAs::Keeping).open(path) {
+            Ok(file) => (file, opened == OpenedAs::Keeping),
+            Err(error) if error.kind() == ErrorKind::AlreadyExists => {
+                (options.open(path).map_err(KeepError::io("open", path))?, false)
+            }
+            Err(error) => return Err(KeepError::io("open", path)(error)),
+        };
         let about = file.metadata().map_err(KeepError::io("look at", path))?;
         if !about.is_file() {
             return Err(KeepError::NotAFile { path: path.to_owned() });
         }
-        Ok(Self { file, path: path.to_owned(), unflushed: None, control: None })
+        // It stays until it is locked: another process may be the first to do that.
+        let (identity, stays) = ((about.dev(), about.ino()), AtomicBool::new(true));
+        let absolute = std::path::absolute(path).ok().filter(|_| is_made);
+        let made = absolute.map(|path| Made { path, identity, stays });
+        let (path, is_full) = (path.to_owned(), AtomicBool::new(false));
+        Ok(Self { made, file, path, unflushed: None, control: None, is_full })
+    }
+
+    /// The file stays, also where this process has made it and nothing is written to its disk. Else it is
+    /// removed when this is dropped: of a start that fails nothing is left.
+    pub fn stay(&self) {
+        self.set_stays(true);
+    }
+
+    fn set_stays(&self, stays: bool) {
+        if let Some(made) = &self.made {
+            made.stays.store(stays, Relaxed);
+        }
     }
 
     /// Whether this file is the one at `path`.
     fn is_at(&self, path: &Path) -> Result<bool, KeepError> {
         let own = self.file.metadata().map_err(KeepError::io("look at", path))?;
-        Ok(std::fs::metadata(path).is_ok_and(|there| (there.dev(), there.ino()) == (own.dev(), own.ino())))
+        Ok(identity_at(path) == Some((own.dev(), own.ino())))
     }
 
     /// The same file, which lies at `path` now.
     pub(crate) fn moved_to(self, path: &Path) -> Self {
+        self.stay();
         Self { path: path.to_owned(), ..self }
     }
 
@@ -293,6 +346,7 @@ impl KeepFile {
 
     /// Does what a job says, but for [`Step::Quiesce`], which `quiesce` does.
     pub(crate) fn run(&self, job: &Job, quiesce: impl Fn()) -> Result<(), Failed> {
+        self.stay();
         for step in &job.steps {
             if *step == Step::Quiesce {
                 quiesce();
@@ -301,9 +355,15 @@ impl KeepFile {
             if let Err(error) = self.step(step) {
                 let no_space =
                     matches!(error.raw_os_error(), Some(libc::ENOSPC | libc::EDQUOT | libc::EFBIG));
-                log::error!("{}: {step:?}: {error}", self.path.display());
+                // Said once while it lasts: each write that is refused tries again.
+                if !no_space || !self.is_full.swap(true, Relaxed) {
+                    log::error!("{}: {step:?}: {error}", self.path.display());
+                }
                 let step = if *step == Step::Sync { FailedStep::Sync } else { FailedStep::Write };
                 return Err(Failed { step, no_space });
+            }
+            if matches!(step, Step::Allocate { .. }) {
+                self.is_full.store(false, Relaxed);
             }
         }
         Ok(())
@@ -320,6 +380,16 @@ impl KeepFile {
     /// Takes the space that so many blocks need.
     pub(crate) fn take_space(&self, overlay: &mut Overlay, data: u64) -> Result<(), KeepError> {
         let Some(job) = overlay.space_needed(data) else { return Ok(()) };
+        self.take(overlay, &job)
+    }
+
+    /// Takes the space that a snapshot needs, so that it can be deleted when there is none left.
+    pub(crate) fn take_snapshot_space(&self, overlay: &mut Overlay) -> Result<(), KeepError> {
+        let Some(job) = overlay.snapshot_space_needed() else { return Ok(()) };
+        self.take(overlay, &job)
+    }
+
+    fn take(&self, overlay: &mut Overlay, job: &Job) -> Result<(), KeepError> {
         for step in &job.steps {
             if let Err(error) = self.step(step) {
                 overlay.handle_failed(Failed { step: FailedStep::Write, no_space: true });
@@ -354,6 +424,7 @@ impl KeepFile {
     /// # Errors
     /// When a step of it fails.
     pub fn run_alone(&self, overlay: &mut Overlay) -> Result<(), KeepError> {
+        self.stay();
         while let Some(job) = overlay.poll() {
             for step in &job.steps {
                 if let Err(error) = self.step(step) {

@@ -4,10 +4,11 @@
 use std::io;
 
 use crossbeam_channel::{Sender, bounded};
-use hs_overlay::{Overlay, OverlayError};
+use hs_overlay::Overlay;
 
 use crate::disk::{KeptState, Shared};
 use crate::error::KeepError;
+use crate::file::KeepFile;
 
 /// A change of the snapshots of a disk.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -27,15 +28,19 @@ pub enum SnapshotChange {
 }
 
 impl SnapshotChange {
-    /// Makes the change in an overlay; it is stored by the next job.
+    /// Makes the change in the overlay of this file; it is stored by the next job.
     ///
     /// # Errors
-    /// When it cannot be made.
-    pub fn make(&self, overlay: &mut Overlay) -> Result<(), OverlayError> {
-        match self {
-            Self::Take { name, now_s } => overlay.take_snapshot(name, *now_s),
+    /// When it cannot be made, or there is no space for a snapshot.
+    pub fn make(&self, file: &KeepFile, overlay: &mut Overlay) -> Result<(), KeepError> {
+        let made = match self {
+            Self::Take { name, now_s } => {
+                file.take_snapshot_space(overlay)?;
+                overlay.take_snapshot(name, *now_s)
+            }
             Self::Delete { name } => overlay.delete_snapshot(name),
-        }
+        };
+        made.map_err(KeepError::overlay(file.path()))
     }
 
     /// Whether the overlay is as it is after it.
@@ -82,12 +87,12 @@ pub(crate) fn make_changes(shared: &Shared, state: &mut KeptState) {
         } else if first.is_begun {
             first.change.is_made(overlay).then_some(()).ok_or_else(|| failed(shared, libc::ENOSPC))
         } else if overlay.is_durable(first.batch) {
-            match first.change.make(overlay) {
+            match first.change.make(&shared.file, overlay) {
                 Ok(()) => {
                     first.is_begun = true;
                     return;
                 }
-                Err(error) => Err(KeepError::overlay(shared.file.path())(error)),
+                Err(error) => Err(error),
             }
         } else {
             return;

@@ -27,6 +27,10 @@ impl Below for Memory {
         BYTES
     }
 
+    fn exact_bytes(&self) -> u64 {
+        BYTES - 3000
+    }
+
     fn digest(&self) -> Digest {
         Digest([4; 32])
     }
@@ -136,6 +140,7 @@ fn one_process_uses_a_file() {
         let error = KeepFile::open(&path, opened, Duration::ZERO).expect_err("in use");
         assert!(matches!(error, KeepError::InUse { .. }), "{error}");
     }
+    assert_eq!(disk.close(), Ok(()));
     drop(disk);
     KeepFile::open(&path, OpenedAs::Existing, Duration::ZERO).expect("free again");
 }
@@ -152,6 +157,73 @@ fn a_file_that_was_not_begun_is_begun_again() {
     let file = KeepFile::open(&path, OpenedAs::Keeping, Duration::ZERO).expect("opened");
     assert!(KeptDisk::new(Arc::new(Memory(content())), file).is_err());
     assert!(std::fs::read(&path).expect("read").ends_with(b"mine"));
+}
+
+/// What nothing was written to is no file of the user's; what a start makes and fails goes with it.
+#[test]
+fn a_file_that_a_failed_start_has_made_goes_with_it() {
+    let folder = tempfile::tempdir().expect("a folder");
+    let path = folder.path().join("changes");
+    drop(keeping(&path));
+    assert!(!path.exists(), "it was opened only");
+    drop(open(&path));
+    assert!(!path.exists(), "it was begun only");
+    assert_eq!(open(&path).close(), Ok(()));
+    assert!(path.exists(), "it was closed");
+    drop((open(&path), keeping(&folder.path().join("other"))));
+    assert!(path.exists(), "it was there before");
+    std::fs::remove_file(&path).expect("removed");
+    let disk = open(&path);
+    wait(|answer| disk.write(Requester::default(), 0, vec![1; 4096], true, answer));
+    drop(disk);
+    assert!(path.exists(), "it has something");
+    // Of two that open one file at a time the second is refused, and removes nothing.
+    let path = folder.path().join("third");
+    let first = keeping(&path);
+    assert!(KeepFile::open(&path, OpenedAs::Keeping, Duration::ZERO).is_err() && path.exists());
+    std::fs::remove_file(&path).expect("removed");
+    std::fs::write(&path, "of another").expect("written");
+    drop(first);
+    assert!(path.exists(), "it is another one");
+}
+
+#[test]
+fn the_disk_has_its_exact_length() {
+    let folder = tempfile::tempdir().expect("a folder");
+    let disk = open(&folder.path().join("changes"));
+    assert_eq!((disk.exact_bytes(), disk.block_bytes()), (BYTES - 3000, BYTES));
+}
+
+#[test]
+fn a_fifo_is_refused_and_not_waited_for() {
+    let folder = tempfile::tempdir().expect("a folder");
+    let path = folder.path().join("fifo");
+    rustix::fs::mknodat(rustix::fs::CWD, &path, rustix::fs::FileType::Fifo, 0o600.into(), 0).expect("made");
+    for opened in [OpenedAs::Existing, OpenedAs::ReadOnly] {
+        let refused = KeepFile::open(&path, opened, Duration::ZERO).expect_err("no file");
+        assert!(matches!(refused, KeepError::NotAFile { .. }), "{refused}");
+    }
+}
+
+#[test]
+fn what_is_damaged_is_not_compacted_and_one_that_is_told_to_end_leaves_nothing() {
+    let folder = tempfile::tempdir().expect("a folder");
+    let path = folder.path().join("changes");
+    let disk = open(&path);
+    wait(|answer| disk.write(Requester::default(), 8192, vec![0xa7; 8192], true, answer));
+    drop(disk);
+    let names = || std::fs::read_dir(folder.path()).expect("listed").count();
+    let told = hs_keep::compact(&path, &|| true).expect_err("told to end");
+    assert!(told.to_string().contains("told to end") && names() == 1, "{told}");
+    hs_keep::compact(&path, &|| false).expect("compacted");
+
+    let mut bytes = std::fs::read(&path).expect("read");
+    let at = bytes.windows(4096).position(|block| block == [0xa7; 4096]).expect("it is there");
+    bytes[at + 4096 + 100] ^= 1;
+    std::fs::write(&path, &bytes).expect("written");
+    let damaged = hs_keep::compact(&path, &|| false).expect_err("damaged").to_string();
+    assert!(damaged.contains("1 of 2 blocks are not what was written (blocks 3 of the disk)"), "{damaged}");
+    assert!(std::fs::read(&path).expect("read") == bytes && names() == 1);
 }
 
 fn keeping(path: &Path) -> KeepFile {

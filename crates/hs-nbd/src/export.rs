@@ -65,7 +65,7 @@ impl ExportedDisk {
     fn bytes(&self) -> u64 {
         match self {
             Self::Image(disk) => disk.image().exact_bytes(),
-            Self::Kept(kept) => kept.disk.bytes(),
+            Self::Kept(kept) => kept.disk.exact_bytes(),
             Self::File(file) => file.len(),
         }
     }

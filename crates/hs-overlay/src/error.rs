@@ -35,7 +35,7 @@ pub enum OverlayError {
         found_bytes: u64,
     },
     /// A part that a crash cannot have damaged is not as it was written.
-    #[error("it is damaged: {part} {why}; `headstart overlay check` says what can be read")]
+    #[error("it is damaged: {part} {why}; nothing of it can be read: restore the file from a copy")]
     Damaged {
         /// Where.
         part: DamagedPart,

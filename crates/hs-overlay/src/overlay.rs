@@ -330,6 +330,11 @@ impl Overlay {
         segments_for(extents, blocks) as usize
     }
 
+    /// Segments that the gathered writes may need.
+    fn gathered_segments(&self) -> usize {
+        if self.gathered.is_empty() { 0 } else { self.promised_segments(0) }
+    }
+
     /// Of these, those that there are not.
     fn missing_segments(&self, data: u64) -> usize {
         self.promised_segments(data).saturating_sub(self.segments.free())
@@ -337,11 +342,28 @@ impl Overlay {
 
     /// Segments for the next checkpoint that there are not, beside those: without it no space is given back.
     fn missing_reserve(&self, data: u64) -> usize {
-        let extents =
-            self.map.len() + self.snapshots.iter().map(|snapshot| snapshot.map.len()).sum::<usize>();
-        let reserve = extents * 16 / SEGMENT_BYTES as usize + 1;
-        let beside = self.segments.free().saturating_sub(self.promised_segments(data));
-        reserve.saturating_sub(beside)
+        self.reserve(0).saturating_sub(self.free_beside(data))
+    }
+
+    /// Segments that the next checkpoint needs at most, with so many extents more.
+    fn reserve(&self, more: usize) -> usize {
+        let of_snapshots = self.snapshots.iter().map(|snapshot| snapshot.map.len()).sum::<usize>();
+        (self.map.len() + of_snapshots + more) * 16 / SEGMENT_BYTES as usize + 1
+    }
+
+    /// Segments beside those that the gathered writes, with so many blocks more, may need.
+    fn free_beside(&self, data: u64) -> usize {
+        self.segments.free().saturating_sub(self.promised_segments(data))
+    }
+
+    /// The space that has to be taken before a snapshot: for the map with it, and for the next one, without
+    /// which it could not be deleted. As [`Self::space_needed`] otherwise.
+    pub fn snapshot_space_needed(&mut self) -> Option<Job> {
+        let missing = (2 * self.reserve(self.map.len())).saturating_sub(self.free_beside(0));
+        if missing == 0 || self.under_way.is_some() || self.trouble.is_some() {
+            return None;
+        }
+        self.allocation(missing)
     }
 
     /// The space that has to be taken before so many blocks can be written; the job's end is to be reported

@@ -46,7 +46,7 @@ impl Common {
     /// The disk that requests are for.
     pub(crate) fn target(&self) -> Target {
         match &self.kept {
-            Some(kept) => Target { bytes: kept.bytes(), is_writable: true },
+            Some(kept) => Target { bytes: kept.block_bytes(), is_writable: true },
             None => Target { bytes: self.disk.image().disk_bytes(), is_writable: false },
         }
     }

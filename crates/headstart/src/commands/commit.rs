@@ -39,7 +39,7 @@ pub(crate) fn run(args: &Commit, quiet: bool) -> anyhow::Result<()> {
 fn of_now(image: &Image, path: &Path) -> anyhow::Result<DiskChanges> {
     let file = KeepFile::open(path, OpenedAs::ReadOnly, KeepFile::PATIENCE)?;
     let kept = file.overlay(Some((image.disk_digest(), image.disk_bytes())), false)?;
-    overlay::refuse_damaged(path, &file.check(&kept)?)?;
+    overlay::refuse_damaged(path, file.check(&kept)?)?;
     Ok(changes(path, kept.extents(), Box::new(move |offset, bytes| file.read(offset, bytes))))
 }
 
@@ -47,7 +47,7 @@ fn of_now(image: &Image, path: &Path) -> anyhow::Result<DiskChanges> {
 fn of_snapshot(image: &Image, path: &Path, name: &str) -> anyhow::Result<DiskChanges> {
     let disk = (image.disk_digest(), image.disk_bytes());
     let (snapshot, checked) = SnapshotFile::open(path, name, disk)?;
-    overlay::refuse_damaged(path, &checked)?;
+    overlay::refuse_damaged(path, checked)?;
     let snapshot = Arc::new(snapshot);
     let read = Arc::clone(&snapshot);
     Ok(changes(path, snapshot.extents(), Box::new(move |offset, bytes| read.read(offset, bytes))))

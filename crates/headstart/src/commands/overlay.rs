@@ -1,10 +1,11 @@
 //! `headstart overlay`
 
-use std::path::{Path, PathBuf};
+use std::path::Path;
 use std::time::Duration;
 
-use anyhow::bail;
+use anyhow::Context;
 use hs_keep::{KeepError, KeepFile, OpenedAs, SnapshotChange};
+use hs_linux::ends::Ends;
 use hs_output::show;
 use hs_service::run_folder::RunFolder;
 use hs_service::status::unix_now;
@@ -16,7 +17,7 @@ use crate::cli::overlay::{Overlay, OverlayAction};
 /// What a file keeps.
 #[derive(Serialize)]
 struct Listed {
-    file: PathBuf,
+    file: String,
     disk_digest: String,
     disk_bytes: u64,
     /// Bytes of the disk that were written.
@@ -39,7 +40,7 @@ struct ListedSnapshot {
 /// What a check found.
 #[derive(Serialize)]
 struct CheckReport {
-    file: PathBuf,
+    file: String,
     whole_blocks: u64,
     damaged_blocks: u64,
     /// The first of them, by their numbers on the disk.
@@ -49,7 +50,7 @@ struct CheckReport {
 /// The space before and after.
 #[derive(Serialize)]
 struct Compacted {
-    file: PathBuf,
+    file: String,
     before_bytes: u64,
     after_bytes: u64,
 }
@@ -59,8 +60,21 @@ pub(crate) fn run(args: &Overlay, quiet: bool) -> anyhow::Result<i32> {
     let json = args.json;
     match &args.action {
         OverlayAction::List { files } => {
-            let listed = files.iter().map(|file| list(file)).collect::<anyhow::Result<Vec<_>>>()?;
-            if json { show::json(&listed)? } else { listed.iter().for_each(say) }
+            let mut failed = None;
+            let mut listed = Vec::new();
+            for file in files {
+                match list(file) {
+                    Ok(found) => listed.push(found),
+                    Err(error) => failed = Some(say_before(failed, error)),
+                }
+            }
+            // What can be read is shown whatever is wrong with others.
+            if json {
+                show::json(&listed)?
+            } else {
+                listed.iter().for_each(say)
+            }
+            failed.map_or(Ok(()), Err)?;
         }
         OverlayAction::Check { file } => return check(file, json, quiet),
         OverlayAction::Compact { file } => compact(file, json, quiet)?,
@@ -68,7 +82,10 @@ pub(crate) fn run(args: &Overlay, quiet: bool) -> anyhow::Result<i32> {
             let (name, now_s) = (name.clone(), unix_now() as u64);
             change_snapshots(file, &SnapshotChange::Take { name, now_s })?;
         }
-        OverlayAction::Revert { file, name } => change(file, |overlay| overlay.revert(name))?,
+        OverlayAction::Revert { file, name } => {
+            let failed = |source| KeepError::Overlay { path: file.clone(), source };
+            change(file, |_, overlay| overlay.revert(name).map_err(failed))?;
+        }
         OverlayAction::Delete { file, name } => {
             change_snapshots(file, &SnapshotChange::Delete { name: name.clone() })?;
         }
@@ -87,6 +104,19 @@ pub(crate) fn run(args: &Overlay, quiet: bool) -> anyhow::Result<i32> {
     Ok(0)
 }
 
+/// Says the error that came before this one.
+fn say_before(before: Option<anyhow::Error>, error: anyhow::Error) -> anyhow::Error {
+    if let Some(before) = before {
+        log::error!("{before:#}");
+    }
+    error
+}
+
+/// A path as JSON and text have it.
+fn shown(path: &Path) -> String {
+    path.display().to_string()
+}
+
 fn list(path: &Path) -> anyhow::Result<Listed> {
     let (file, overlay) = match KeepFile::open(path, OpenedAs::ReadOnly, Duration::ZERO) {
         Err(KeepError::InUse { .. }) => KeepFile::glance(path)?,
@@ -103,7 +133,7 @@ fn list(path: &Path) -> anyhow::Result<Listed> {
         data_bytes: snapshot.data_blocks() * BLOCK_BYTES,
     };
     Ok(Listed {
-        file: path.to_owned(),
+        file: shown(path),
         disk_digest: identity.disk_digest.to_string(),
         disk_bytes: identity.disk_bytes,
         data_bytes: figures.data_blocks * BLOCK_BYTES,
@@ -117,7 +147,7 @@ fn list(path: &Path) -> anyhow::Result<Listed> {
 fn say(listed: &Listed) {
     show::line(format_args!(
         "{}: {} of a disk of {} in {} extents; {} on the medium; disk {}",
-        listed.file.display(),
+        listed.file,
         ByteSize(listed.data_bytes),
         ByteSize(listed.disk_bytes),
         listed.extents,
@@ -135,41 +165,33 @@ fn check(path: &Path, json: bool, quiet: bool) -> anyhow::Result<i32> {
     let is_damaged = checked.damaged > 0;
     if json {
         show::json(&CheckReport {
-            file: path.to_owned(),
+            file: shown(path),
             whole_blocks: checked.whole,
             damaged_blocks: checked.damaged,
             damaged: checked.named,
         })?;
     } else {
-        refuse_damaged(path, &checked)?;
+        let whole = checked.whole;
+        refuse_damaged(path, checked)?;
         if !quiet {
-            show::line(format_args!("{}: {} blocks are what was written", path.display(), checked.whole));
+            show::line(format_args!("{}: {whole} blocks are what was written", path.display()));
         }
     }
     Ok(i32::from(is_damaged))
 }
 
 /// An error that names damaged blocks, if there are any.
-pub(super) fn refuse_damaged(path: &Path, checked: &hs_overlay::Checked) -> anyhow::Result<()> {
-    if checked.damaged == 0 {
-        return Ok(());
-    }
-    let named: Vec<_> = checked.named.iter().take(16).map(ToString::to_string).collect();
-    bail!(
-        "{}: {} of {} blocks are not what was written (blocks {} of the disk): restore the file, or write these \
-         blocks anew",
-        path.display(),
-        checked.damaged,
-        checked.damaged + checked.whole,
-        named.join(", ")
-    )
+pub(super) fn refuse_damaged(path: &Path, checked: hs_overlay::Checked) -> Result<(), KeepError> {
+    let path = path.to_owned();
+    if checked.damaged > 0 { Err(KeepError::DamagedBlocks { path, checked }) } else { Ok(()) }
 }
 
 fn compact(path: &Path, json: bool, quiet: bool) -> anyhow::Result<()> {
-    let compacted = hs_keep::compact(path)?;
+    let ends = Ends::block().context("wait for signals")?;
+    let compacted = hs_keep::compact(path, &|| ends.take().is_some())?;
     let (before, after) = (compacted.before_bytes, compacted.after_bytes);
     if json {
-        return show::json(&Compacted { file: path.to_owned(), before_bytes: before, after_bytes: after });
+        return show::json(&Compacted { file: shown(path), before_bytes: before, after_bytes: after });
     }
     if !quiet {
         show::line(format_args!("{}: {} became {}", path.display(), ByteSize(before), ByteSize(after)));
@@ -183,16 +205,16 @@ fn change_snapshots(path: &Path, wanted: &SnapshotChange) -> anyhow::Result<()> 
     if hs_keep::ask(folders.iter().map(RunFolder::path), path, wanted)? {
         return Ok(());
     }
-    change(path, |overlay| wanted.make(overlay))
+    change(path, |file, overlay| wanted.make(file, overlay))
 }
 
 fn change(
     path: &Path,
-    change: impl FnOnce(&mut hs_overlay::Overlay) -> Result<(), hs_overlay::OverlayError>,
+    change: impl FnOnce(&KeepFile, &mut hs_overlay::Overlay) -> Result<(), KeepError>,
 ) -> anyhow::Result<()> {
     let file = KeepFile::open(path, OpenedAs::Existing, KeepFile::PATIENCE)?;
     let mut overlay = file.overlay(None, true)?;
-    change(&mut overlay).map_err(|source| anyhow::anyhow!("{}: {source}", path.display()))?;
+    change(&file, &mut overlay)?;
     file.run_alone(&mut overlay)?;
     Ok(())
 }

@@ -9,6 +9,7 @@ use hs_units::Prng;
 use rustix::process::Signal;
 
 use crate::boots::{self, boot, little_guest};
+use crate::mounts::umount;
 use crate::nbd::{end, holed, serve};
 use crate::nbd_writer::{FUA, NbdWriter};
 use crate::qemu_boots::{QEMU, linux_guest};
@@ -110,6 +111,76 @@ fn tools_write_to_it() {
     tool("nbdcopy", &[&uri, &scene.arg("back.raw")]).ok();
     assert!(fs::read(scene.path("back.raw")).expect("read") == disk);
     end(server);
+}
+
+/// A disk that ends within a block is as long with changes as without.
+#[test]
+fn the_length_of_the_disk_stays_exact() {
+    let scene = Scene::new();
+    let mut disk = scene.raw("disk.raw", 257, 52);
+    disk.truncate(256 * BLOCK + 1536);
+    fs::write(scene.path("disk.raw"), &disk).expect("written");
+    run(["build", "--raw", &scene.arg("disk.raw"), "-o", &scene.arg("disk.hsi")]).ok();
+    let server = keeping(&scene);
+    let mut client = connect(&scene);
+    let end_of = disk.len() as u64;
+    assert_eq!(client.bytes, end_of);
+    assert_eq!(client.write(0, end_of - 4, b"abcdefgh").expect("answered"), 28, "ENOSPC");
+    assert_eq!(client.zero(0, end_of - 1000, 1001).expect("answered"), 28);
+    assert_eq!(client.write(FUA, end_of - 4, b"abcd").expect("answered"), 0);
+    disk[256 * BLOCK + 1532..].copy_from_slice(b"abcd");
+    assert_eq!(client.trim(end_of - 2000, 1000).expect("answered"), 0);
+    assert!(client.read(0, client.bytes as u32).expect("read") == disk);
+    end(server);
+    if machine_has(&[]) {
+        let dir = scene.folder("dir");
+        run(["-q", "mount", &scene.arg("disk.hsi"), &dir, "--keep", &scene.arg("changes")]).ok();
+        assert!(fs::read(scene.path("dir/disk.img")).expect("read") == disk);
+        umount(&dir);
+        scene.wait_until_clean();
+    }
+    let (new, raw) = (scene.arg("new.hsi"), scene.arg("new.raw"));
+    run(["commit", &scene.arg("disk.hsi"), &scene.arg("changes"), "-o", &new]).ok();
+    run(["export", &new, "-o", &raw]).ok();
+    assert!(fs::read(&raw).expect("read") == disk);
+}
+
+/// Of the file, as `ulimit -f` and `LimitFSIZE=` set it.
+#[test]
+fn a_limit_of_the_size_is_told_as_a_full_medium() {
+    let scene = Scene::new();
+    holed(&scene, "disk.hsi");
+    let mut command = std::process::Command::new("sh");
+    // In units of 512 bytes.
+    command.args(["-c", "ulimit -f 14000; exec \"$0\" \"$@\"", env!("CARGO_BIN_EXE_headstart")]);
+    command.args(["serve", "--nbd", &format!("unix:{}", scene.arg("socket")), "--unsupervised"]);
+    command.args(["--keep", &scene.arg("changes"), &scene.arg("disk.hsi")]);
+    let mut server = Running::start_command(command);
+    let mut said = String::new();
+    while !said.contains("Ctrl-C") {
+        let line = server.said();
+        assert!(!line.is_empty(), "the server ended: {said}");
+        said += &line;
+    }
+    let mut client = connect(&scene);
+    let mut refused = 0;
+    for number in 0..100 {
+        match client.write(FUA, (number % 20) << 17, &[number as u8 + 1; 1 << 17]).expect("answered") {
+            0 => {}
+            errno => {
+                assert_eq!(errno, 28, "ENOSPC");
+                refused += 1;
+            }
+        }
+    }
+    assert!((11..90).contains(&refused), "{refused}");
+    assert_eq!(client.read(0, 1 << 17).expect("read")[0] % 20, 1);
+    server.signal(Signal::TERM);
+    let (status, _, said) = server.end();
+    assert!(status.success(), "{said}");
+    // Not for each write.
+    assert_eq!(said.matches("File too large").count(), 1, "{said}");
+    run(["overlay", "check", &scene.arg("changes")]).ok();
 }
 
 /// By a supervisor and its server, or by one process.

@@ -2,6 +2,7 @@
 
 use std::fs::{self, File};
 use std::io::Write;
+use std::os::unix::ffi::OsStrExt;
 use std::os::unix::fs::FileExt;
 use std::process::Command;
 
@@ -234,12 +235,16 @@ fn a_full_disk_is_told_to_the_writer_and_all_before_stays() {
         assert!(written < 1000, "it never becomes full");
     };
     assert_eq!(refused, 28, "ENOSPC");
+    // It could not be deleted where there is no space for another map.
+    run(["overlay", "snapshot", &keep, "one"]).fails(1, &["take space for", "No space left"]);
     for at in written.saturating_sub(20)..written {
         let found = client.read(at % 20 * (128 << 10), 128 << 10).expect("read");
         assert!(found.iter().all(|byte| *byte == at as u8 + 1), "write {at}");
     }
     tool("mount", &["-o", "remount,size=64m", &small]);
     assert_eq!(client.write(1, 0, &[200; 4096]).expect("answered"), 0);
+    run(["overlay", "snapshot", &keep, "one"]).ok();
+    run(["overlay", "delete", &keep, "one"]).ok();
     end(server);
     run(["overlay", "check", &keep]).ok();
     tool("umount", &[&small]);
@@ -280,8 +285,37 @@ fn files_of_changes_are_listed_compacted_and_reverted() {
     let place = (16..bytes.len() / 4096).find(|block| bytes[block * 4096..(block + 1) * 4096] == [4; 4096]);
     file.write_all_at(&[9; 100], place.expect("it is there") as u64 * 4096).expect("written");
     run(["overlay", "check", &keep]).fails(1, &["1 of 256 blocks are not what was written"]);
+    run(["overlay", "compact", &keep]).fails(1, &["1 of 256 blocks are not what was written"]);
+    run(["overlay", "check", &keep]).fails(1, &["1 of 256 blocks are not what was written"]);
+    let listed = run(["overlay", "list", &scene.arg("none"), &keep]);
+    listed.fails(1, &["none", "No such file"]);
+    assert!(listed.stdout.contains("of a disk of"), "{listed:?}");
+    let unnamed = scene.path("").join(std::ffi::OsStr::from_bytes(b"\xff.hsk"));
+    fs::copy(&keep, &unnamed).expect("copied");
+    let words = ["overlay", "--json", "list"].map(std::ffi::OsStr::new);
+    run(words.into_iter().chain([unnamed.as_os_str()])).ok().json();
+    file.set_len(5 << 20).expect("cut off");
+    run(["overlay", "check", &keep]).fails(1, &["it is damaged", "restore the file"]);
     fs::write(scene.path("other"), vec![5; 100_000]).expect("written");
     run(["overlay", "check", &scene.arg("other")]).fails(1, &["it is no overlay"]);
     let refused = headstart(["overlay", "list", "/dev/null"]).output().expect("run");
     assert!(String::from_utf8_lossy(&refused.stderr).contains("no regular file"));
+}
+
+/// A start that fails leaves no file of changes.
+#[test]
+fn of_a_start_that_fails_nothing_is_kept() {
+    if !machine() || !has_tools(&["mksquashfs"]) {
+        return;
+    }
+    let scene = Scene::new();
+    let image = roomy(&scene);
+    let (squashed, keep, dir) = (scene.arg("squashed.hsi"), scene.arg("changes"), scene.folder("dir"));
+    tool("mksquashfs", &[&scene.arg("root"), &scene.arg("squashed"), "-quiet"]);
+    run(["build", &scene.arg("squashed"), "-o", &squashed]).ok();
+    let refused = ["run", &squashed, "--keep", &keep, "--", "/bin/sh"];
+    run(refused).fails(1, &["squashfs is a file system that cannot be written to"]);
+    mount(&scene, &[&image, &dir, "--fs", &scene.arg("none"), "--keep", &keep]).fails(1, &["does not exist"]);
+    assert!(!scene.path("changes").exists());
+    scene.wait_until_clean();
 }

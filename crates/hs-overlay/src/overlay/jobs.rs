@@ -134,7 +134,7 @@ impl Overlay {
         let bytes = if is_stored { Vec::new() } else { checkpoint::encode(&self.map, &self.snapshots) };
         let count = bytes.len().div_ceil(SEGMENT_BYTES as usize);
         let mut taken = Vec::new();
-        while taken.len() < count && self.segments.free() > self.promised_segments(0) {
+        while taken.len() < count && self.segments.free() > self.gathered_segments() {
             taken.extend(self.segments.take());
         }
         let allocated = self.segments.holes(count - taken.len());

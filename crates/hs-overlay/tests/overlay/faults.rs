@@ -2,7 +2,7 @@
 
 use hs_overlay::{Failed, FailedStep, Limits, OverlayError, Refusal, Step, Trouble};
 
-use crate::world::{World, ZERO, identity, open};
+use crate::world::{World, ZERO, content, identity, open};
 
 fn world() -> World {
     World::create(Limits::default())
@@ -149,4 +149,44 @@ fn a_record_in_the_last_block_of_a_segment_is_found() {
     world.flush();
     let found = World::open(world.device, Limits::default()).unwrap();
     assert_eq!([253, 300, 301].map(|block| found.version(block)), [1, ZERO, 2]);
+}
+
+/// Writes to the first block until that needs space; gives the last version.
+fn fill(world: &mut World, mut version: u64) -> u64 {
+    while world.overlay.handle_write(0, &content(0, version + 1)).is_ok() {
+        world.flush();
+        version += 1;
+    }
+    assert_eq!(world.overlay.handle_write(0, &content(0, version)), Err(Refusal::NeedsSpace));
+    version
+}
+
+/// A snapshot keeps what is written over, so only its deletion gives space back, and that stores a map, too.
+#[test]
+fn a_snapshot_can_be_deleted_where_no_space_is_left() {
+    let mut world = world();
+    world.write(0, &[1; 500]);
+    world.flush();
+    fill(&mut world, 1);
+    assert!(world.overlay.snapshot_space_needed().is_some(), "there is one map's alone");
+    assert!(world.overlay.handle_failed(Failed { step: FailedStep::Write, no_space: true }));
+    assert_eq!(world.overlay.trouble(), None);
+    while world.overlay.snapshot_space_needed().is_some() {
+        world.overlay.handle_done();
+    }
+    world.overlay.take_snapshot("one", 1).expect("a free name");
+    world.close();
+    world.write(0, &[2; 500]);
+    world.flush();
+    // No space can be taken from here on.
+    let version = fill(&mut world, 2);
+    world.overlay.delete_snapshot("one").expect("it is there");
+    while let Some(step) = world.next_step() {
+        assert!(!matches!(step, Step::Allocate { .. }), "{step:?}");
+        world.step();
+    }
+    assert!(!world.overlay.is_changing_snapshots() && world.overlay.snapshots().is_empty());
+    assert_eq!(world.overlay.handle_write(0, &content(0, version)), Ok(()), "there is space again");
+    world.flush();
+    assert_eq!((world.version(0), world.version(1)), (version, 2));
 }
