@@ -123,7 +123,8 @@ pub(crate) enum Command {
     /// Make an image of an image and what was written over it (--keep).
     ///
     /// What did not change is copied as it is stored, and the hot region keeps its order. The new image with
-    /// an empty OVERLAY is the disk of the old one with this one. OVERLAY must not be in use.
+    /// an empty OVERLAY is the disk of the old one with this one. OVERLAY must not be in use, but with
+    /// --snapshot.
     Commit(Commit),
     /// Make a bootable disc or stick whose root is an image.
     ///
@@ -171,7 +172,7 @@ pub(crate) enum Command {
     Cache(disk_cache::DiskCache),
     /// Show, check and compact files of changes (--keep); snapshots.
     ///
-    /// A file must not be in use. docs/KEEP.md tells what such files are.
+    /// To check, compact or revert a file, it must not be in use. docs/KEEP.md tells what such files are.
     Overlay(overlay::Overlay),
     /// Read ahead what the last boots of this installed system used.
     ///

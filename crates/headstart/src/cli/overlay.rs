@@ -50,7 +50,7 @@ pub(crate) enum OverlayAction {
         name: String,
     },
     /// Make the disk what it was when a snapshot was taken. What was written since is lost; the snapshot
-    /// stays.
+    /// stays. The file must not be in use.
     Revert {
         /// A file that --keep has made.
         file: PathBuf,
