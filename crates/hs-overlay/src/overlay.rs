@@ -9,10 +9,10 @@ use crate::batch::Batch;
 use crate::checkpoint;
 use crate::error::Refusal;
 use crate::job::Job;
-use crate::layout::{BLOCK, Identity, SEGMENT_BYTES};
-use crate::map::{Content, ExtentMap};
+use crate::layout::{BLOCK, Identity, SEGMENT_BLOCKS, SEGMENT_BYTES};
+use crate::map::{Content, ExtentMap, MAX_EXTENT_BLOCKS};
 use crate::pace::Pace;
-use crate::record::{Change, Record, segments_for};
+use crate::record::{Change, Record, fits, segments_for};
 use crate::segments::Segments;
 use crate::siblings::Siblings;
 use crate::slot::{LogEnd, Slot};
@@ -327,6 +327,14 @@ impl Overlay {
     fn promised_segments(&self, data: u64) -> usize {
         let extents = self.gathered.map.len() as u64 + 1;
         let blocks = self.gathered.bytes() / BLOCK_BYTES + data;
+        if blocks == 0 && self.on_its_way.is_empty() {
+            // On a full medium discards are what gives space back. An extent may cut another one in two, and
+            // long ones are more than one in a record.
+            let longest = self.identity.disk_blocks() / MAX_EXTENT_BLOCKS + 1;
+            if fits(extents + 1 + longest, 0, SEGMENT_BLOCKS - self.log.block) {
+                return 0;
+            }
+        }
         segments_for(extents, blocks) as usize
     }
 

@@ -40,7 +40,8 @@ const fn header_blocks(extents: u64, data: u64) -> u64 {
     (EXTENTS_AT as u64 + EXTENT_BYTES as u64 * extents + SUM_BYTES as u64 * data).div_ceil(BLOCK as u64)
 }
 
-const fn fits(extents: u64, data: u64, room: u64) -> bool {
+/// Whether one record with so much fits into so many blocks.
+pub(crate) const fn fits(extents: u64, data: u64, room: u64) -> bool {
     let header = header_blocks(extents, data);
     header <= MAX_HEADER_BLOCKS && header + data <= room
 }
