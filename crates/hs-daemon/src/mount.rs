@@ -13,7 +13,6 @@ use anyhow::{Context, bail};
 use hs_disk::Watch;
 use hs_fuse::ServedImage;
 use hs_fuse::{HeldSession, Negotiated, Session};
-use hs_linux::loopdev::LoopDevice;
 use hs_linux::mounts::MountTable;
 use hs_serve::FileAccess;
 use hs_serve::{MountFsOptions, MountedFs, Prefetching, ServedDisk};
@@ -466,9 +465,7 @@ impl Server<'_> {
         if let (true, Some(url)) = (is_first && !args.json, &url) {
             hs_output::note!("live page at {url}");
         }
-        let target = mounted.map(MountedFs::target);
-        let written = mounted.and_then(MountedFs::device).filter(|_| served.kept().is_some());
-        let fs = (target.as_deref(), written);
+        let fs = mounted.map(|mounted| (mounted, &**served.disk()));
         let subject = Subject {
             fixed: status,
             served: served.disk(),
@@ -568,39 +565,50 @@ fn shown(path: &Path) -> PathBuf {
 
 /// How often it is looked whether a file system has users without a name here: nothing tells of them.
 const LOOK: Timespec = Timespec { tv_sec: 0, tv_nsec: 100_000_000 };
+/// The same until it is told of: the kernel takes a moment to let go of what had no other users.
+const FIRST_LOOK: Timespec = Timespec { tv_sec: 0, tv_nsec: 20_000_000 };
+const FIRST_LOOKS: u32 = 25;
 
-/// Waits until the disk, or the file system in it, is unmounted, or a signal comes. Where what is written to
-/// the file system is kept, on this device, it waits for its last users, in whatever mount namespace. It
-/// answers requests for the server's status meanwhile.
+/// Waits until the disk, or the file system in it, is unmounted, or a signal comes. It waits for the file
+/// system's last users, in whatever mount namespace: a container has its root in one of its own. It answers
+/// requests for the server's status meanwhile.
 pub fn wait_for_end(
     session: &Session,
-    (fs, written): (Option<&Path>, Option<&LoopDevice>),
+    fs: Option<(&MountedFs, &ServedDisk)>,
     signals: &Ends,
     answering: Option<(&StatusSocket, &Subject<'_>)>,
 ) -> anyhow::Result<()> {
+    let target = fs.map(|(mounted, _)| mounted.target());
+    let device = fs.and_then(|(mounted, _)| mounted.device());
     let mut table = MountTable::open()?;
     // Another mount may take the place of one that is gone.
-    let (mut is_gone, mut is_told) = (false, false);
+    let (mut is_gone, mut looks) = (false, 0);
     loop {
-        for target in [Some(session.mount_point()), fs].into_iter().flatten() {
+        for target in [Some(session.mount_point()), target.as_deref()].into_iter().flatten() {
             is_gone |= !table.has(target)?;
         }
-        let lingers = is_gone && written.is_some_and(|device| device.is_mounted().unwrap_or(false));
+        if let (true, Some((_, disk))) = (is_gone, fs) {
+            // The warmer of its caches is a user too.
+            disk.end_warming();
+        }
+        let lingers = is_gone && device.is_some_and(|device| device.is_mounted().unwrap_or(false));
         if is_gone && !lingers {
             return Ok(());
         }
-        if lingers && !std::mem::replace(&mut is_told, true) {
+        looks += u32::from(lingers);
+        if looks == FIRST_LOOKS {
             log::warn!(
-                "{} is unmounted, but still in use, perhaps in another mount namespace: what is written is kept \
-                 until its last user is gone",
-                fs.unwrap_or_else(|| session.mount_point()).display()
+                "{} is unmounted, but still in use, perhaps in another mount namespace: it is served until its \
+                 last user is gone",
+                target.as_deref().unwrap_or_else(|| session.mount_point()).display()
             );
         }
         let mut events = vec![table.changes(), PollFd::from_borrowed_fd(signals.as_fd(), PollFlags::IN)];
         if let Some((socket, _)) = answering {
             events.push(PollFd::from_borrowed_fd(socket.as_fd(), PollFlags::IN));
         }
-        match poll(&mut events, lingers.then_some(&LOOK)) {
+        let look = if looks < FIRST_LOOKS { &FIRST_LOOK } else { &LOOK };
+        match poll(&mut events, lingers.then_some(look)) {
             Ok(_) | Err(rustix::io::Errno::INTR) => {}
             Err(error) => bail!("wait for the end of the mount: {error}"),
         }

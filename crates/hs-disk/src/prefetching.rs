@@ -156,6 +156,18 @@ impl ServedDisk {
         self.shared.warmer.set(place);
     }
 
+    /// Has the warmer of page caches end: what it warms is not used any more.
+    pub fn end_warming(&self) {
+        self.shared.warmer.end();
+        self.wake();
+    }
+
+    /// Whether the warmer is to end.
+    #[must_use]
+    pub fn warming_is_over(&self) -> bool {
+        self.shared.warmer.is_over()
+    }
+
     /// Hot chunks that have come, and how many there are to come in all.
     #[must_use]
     pub fn progress(&self) -> (u32, u32) {

@@ -1,5 +1,6 @@
 //! Where a warmer of page caches is; chunks wait for it a moment.
 
+use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
 use std::time::Duration;
 
 use parking_lot::{Condvar, Mutex};
@@ -25,6 +26,7 @@ pub enum WarmerPlace {
 pub(super) struct WarmerSeen {
     place: Mutex<WarmerPlace>,
     moved: Condvar,
+    is_over: AtomicBool,
 }
 
 impl WarmerSeen {
@@ -32,6 +34,16 @@ impl WarmerSeen {
     pub(super) fn set(&self, place: WarmerPlace) {
         *self.place.lock() = place;
         self.moved.notify_all();
+    }
+
+    /// It is to end.
+    pub(super) fn end(&self) {
+        self.is_over.store(true, Relaxed);
+    }
+
+    /// Whether it is to end.
+    pub(super) fn is_over(&self) -> bool {
+        self.is_over.load(Relaxed)
     }
 
     /// Waits until it is far enough ahead of this chunk, but not for long.

@@ -130,6 +130,8 @@ pub enum JournalUse {
 #[derive(Debug)]
 pub struct FsMount {
     target: PathBuf,
+    /// What the table of mounts names as its source: by then something else may be mounted there.
+    source: Option<PathBuf>,
     mounted: bool,
     writes: bool,
 }
@@ -172,7 +174,7 @@ impl FsMount {
                 said: kernel_log.map(|log| log.about(device)).unwrap_or_default(),
             },
         })?;
-        Ok(Self { target, mounted: true, writes: options.writes })
+        Ok(Self { source: source_at(&target), target, mounted: true, writes: options.writes })
     }
 
     /// Checks that this file system can be mounted for writing at `target`; gives its path without links.
@@ -196,7 +198,7 @@ impl FsMount {
     /// Takes over what a server that died had mounted at `target`, an absolute path without links, and for
     /// writing where it `writes`.
     pub fn adopt(target: PathBuf, writes: bool) -> Self {
-        Self { target, mounted: true, writes }
+        Self { source: source_at(&target), target, mounted: true, writes }
     }
 
     /// The mount point, without links.
@@ -221,7 +223,7 @@ impl FsMount {
     }
 
     fn take_down(&mut self) -> Result<(), LinuxError> {
-        if !std::mem::take(&mut self.mounted) {
+        if !std::mem::take(&mut self.mounted) || source_at(&self.target) != self.source {
             return Ok(());
         }
         let unmount = || {
@@ -243,6 +245,11 @@ impl Drop for FsMount {
             log::error!("{error}");
         }
     }
+}
+
+/// What is mounted at `target` from, if something is.
+fn source_at(target: &Path) -> Option<PathBuf> {
+    mounts::mounted_at(target).ok().flatten().map(|entry| entry.source)
 }
 
 /// The driver's own options.

@@ -1,5 +1,6 @@
 //! Mount points: looking them up, checking them, taking them down.
 
+use std::collections::BTreeSet;
 use std::ffi::OsString;
 use std::fs;
 use std::io::{self, Read, Seek};
@@ -9,8 +10,9 @@ use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
 
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
+use rustix::fs::CWD;
 use rustix::io::Errno;
-use rustix::mount::UnmountFlags;
+use rustix::mount::{MoveMountFlags, OpenTreeFlags, UnmountFlags};
 
 use crate::LinuxError;
 
@@ -234,6 +236,51 @@ pub fn unmount(target: &Path, last_resort: UnmountFlags) -> Result<Unmounted, Li
     let flags = UnmountFlags::DETACH | UnmountFlags::NOFOLLOW | last_resort;
     rustix::mount::unmount(target, flags).map_err(failed)?;
     Ok(Unmounted::Detached)
+}
+
+/// Unmounts `target` (an absolute path without links), unless what is mounted there has users: in this mount
+/// namespace, or mounted in another one, as the root of a container is. False then, and it stays.
+///
+/// # Errors
+/// When the kernel refuses for another reason, or processes cannot be listed.
+pub fn unmount_unused(target: &Path) -> Result<bool, LinuxError> {
+    let Some(mounted) = mounted_at(target)? else { return Ok(true) };
+    let failed = |errno: Errno| LinuxError::Unmount { target: target.into(), source: errno.into() };
+    let flags = OpenTreeFlags::OPEN_TREE_CLONE | OpenTreeFlags::OPEN_TREE_CLOEXEC;
+    // Namespaces that only follow this one lose it with this one; what still has it then is a user.
+    let kept = rustix::mount::open_tree(CWD, target, flags).map_err(failed)?;
+    match rustix::mount::unmount(target, UnmountFlags::NOFOLLOW) {
+        Ok(()) => {}
+        Err(Errno::INVAL | Errno::NOENT) => return Ok(true),
+        Err(Errno::BUSY) => return Ok(false),
+        Err(errno) => return Err(failed(errno)),
+    }
+    if !is_mounted_anywhere((mounted.major, mounted.minor))? {
+        return Ok(true);
+    }
+    let flags = MoveMountFlags::MOVE_MOUNT_F_EMPTY_PATH;
+    rustix::mount::move_mount(&kept, "", CWD, target, flags).map_err(failed)?;
+    Ok(false)
+}
+
+/// Whether a file system with this device number is mounted in the mount namespace of any process.
+fn is_mounted_anywhere(device: (u32, u32)) -> Result<bool, LinuxError> {
+    let processes = fs::read_dir("/proc").map_err(LinuxError::io("list", "/proc"))?;
+    let mut seen = BTreeSet::new();
+    for process in processes.flatten() {
+        // One that ends meanwhile has no namespace any more.
+        let Ok(namespace) = fs::read_link(process.path().join("ns/mnt")) else { continue };
+        if seen.contains(&namespace) {
+            continue;
+        }
+        let Ok(text) = fs::read(process.path().join("mountinfo")) else { continue };
+        seen.insert(namespace);
+        let mut entries = text.split(|&byte| byte == b'\n').filter_map(parse_entry);
+        if entries.any(|entry| (entry.major, entry.minor) == device) {
+            return Ok(true);
+        }
+    }
+    Ok(false)
 }
 
 /// `36 35 98:0 /root /target options shared:1 - type source options`: proc_pid_mountinfo(5).

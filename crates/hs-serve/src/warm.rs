@@ -145,6 +145,7 @@ impl Drop for Warmer {
 
 fn warm(steps: &[Step], mut caches: Caches, disk: &ServedDisk, progress: &Progress) {
     let (mut released, mut marked) = (0, None);
+    let stops = || progress.stop.load(Relaxed) || disk.warming_is_over();
     for (number, step) in steps.iter().enumerate() {
         // Pages that a doubted profile promises may come late, as those of a throttled stream: no program
         // should find them locked.
@@ -156,10 +157,9 @@ fn warm(steps: &[Step], mut caches: Caches, disk: &ServedDisk, progress: &Progre
         if !disk.is(due) {
             disk.set_warmer(WarmerPlace::Idle);
             progress.set_leads();
-            disk.wait_until(|engine| progress.stop.load(Relaxed) || due(engine));
+            disk.wait_until(|engine| stops() || due(engine));
         }
-        if progress.stop.load(Relaxed) || matches!(disk.ended(), Some(EndReason::Memory | EndReason::NoHelp))
-        {
+        if stops() || matches!(disk.ended(), Some(EndReason::Memory | EndReason::NoHelp)) {
             break;
         }
         if let Some(chunk) = step.chunk {

@@ -66,6 +66,8 @@ fn a_containers_image_is_converted_once_and_started_by_its_name() {
     let url = registry.url("demo:1");
     let original = manifest(&registry, "demo:1");
     said(&scene, &url).fails(1, &["container's image", "headstart convert"]);
+    let with_tls = url.replace("oci+http:", "oci:");
+    run_here(&scene, &["convert", &with_tls]).fails(1, &[&with_tls, "without TLS", &url]);
     let planned = convert(&scene, &url, &["--dry-run"]);
     assert!(planned["address"].is_null() && planned["sent_bytes"] == 0, "{planned}");
     let first = convert(&scene, &url, &["-o", "kept.hsi"]);
@@ -373,8 +375,8 @@ fn runc_starts_a_container_from_a_bundle() {
     let bundle = scene.arg("bundle");
     leaving(&scene, ["--quiet", "bundle", &image, &bundle]).ok();
     let name = format!("headstart-{}", std::process::id());
-    let own = "program one A=image HOME=/root\n0\n0\n/srv/web\nnew\n";
-    assert_eq!(runc(&scene, &["run", "-b", &bundle, &name]).ok().stdout, own);
+    let own_words = "program one A=image HOME=/root\n0\n0\n/srv/web\nnew\n";
+    assert_eq!(runc(&scene, &["run", "-b", &bundle, &name]).ok().stdout, own_words);
     // What was written stays until the bundle is removed.
     assert_eq!(fs::read_to_string(scene.path("bundle/rootfs/srv/web/new")).expect("written"), "new\n");
     run(["bundle", &image, &bundle]).fails(1, &["not empty", "--remove"]);
@@ -390,9 +392,10 @@ fn runc_starts_a_container_from_a_bundle() {
         .stderr(Stdio::null())
         .status();
     assert!(started.expect("it starts").success());
-    let busy = fs::File::open(scene.path("bundle/rootfs/etc/motd")).expect("open");
     run(["bundle", "--remove", &bundle]).fails(1, &["in use", "runc delete"]);
-    drop(busy);
+    let inside = runc(&scene, &["exec", &name, "/bin/busybox", "md5sum", "/bin/busybox"]).ok().stdout;
+    let own = tool("md5sum", &["/bin/busybox"]).stdout;
+    assert_eq!(inside, own);
     assert_eq!(
         fs::read_to_string(scene.path("bundle/rootfs/etc/motd")).expect("read"),
         "hello from the archive\n"
@@ -401,6 +404,15 @@ fn runc_starts_a_container_from_a_bundle() {
     run(["bundle", "--remove", &bundle]).ok();
     assert!(!scene.path("bundle").exists());
     run(["bundle", "--remove", &scene.arg("root")]).fails(1, &["no bundle"]);
+    scene.wait_until_clean();
+    // Of two that are made at once in a folder, one is there and whole.
+    fs::create_dir(&bundle).expect("made");
+    let both = [(); 2].map(|()| Running::start(["--quiet", "bundle", &image, &bundle]));
+    let [one, other] = both.map(|bundle| bundle.end());
+    assert!(one.0.success() != other.0.success(), "{one:?} {other:?}");
+    assert!([one.2, other.2].concat().contains("not empty"));
+    assert_eq!(runc(&scene, &["run", "-b", &bundle, &name]).ok().stdout, own_words);
+    run(["bundle", "--remove", &bundle]).ok();
     scene.wait_until_clean();
     // What fails leaves nothing either.
     run(["bundle", &scene.arg("config"), &bundle]).fails(1, &["config"]);
@@ -448,6 +460,68 @@ fn podman_starts_a_container_from_a_mounted_tree() {
     tool("umount", &[&tree]);
     let _ = Command::new("umount").args(["-q", &format!("{storage}/overlay")]).status();
     scene.wait_until_clean();
+}
+
+/// A container has the tree in a mount namespace of its own, where it stays when it is unmounted here.
+#[test]
+fn a_tree_is_served_until_its_last_container_is_gone() {
+    if !has_tools(&["unshare", "nsenter"]) || !machine_has(START) {
+        return;
+    }
+    let scene = Scene::new();
+    let image = scene.root("root.hsi");
+    let (disk, tree) = (scene.folder("disk"), scene.folder("tree"));
+    leaving(&scene, ["--quiet", "mount", &image, &disk, "--fs", &tree]).ok();
+    let mut command = Command::new("unshare");
+    command.args(["--mount", "--propagation", "private", "sh", "-c", "echo made; exec sleep 1000"]);
+    let mut container = Running::start_command(command);
+    assert_eq!(container.printed(), "made\n");
+    tool("umount", &[&tree]);
+    assert!(tool("ls", &[&tree]).stdout.is_empty());
+    let (id, file) = (container.id().to_string(), format!("{tree}/bin/busybox"));
+    let read = tool("nsenter", &["--mount", "--target", &id, "md5sum", &file]).ok().stdout;
+    let own = tool("md5sum", &["/bin/busybox"]).stdout;
+    assert_eq!(read.split(' ').next(), own.split(' ').next());
+    // What is mounted here meanwhile is not the server's to unmount.
+    tool("mount", &["-t", "tmpfs", "none", &tree]);
+    container.signal(Signal::KILL);
+    container.end();
+    wait_until("the disk is gone", || !scene.mounts().iter().any(|line| line.contains("fuse.headstart")));
+    tool("umount", &[&tree]);
+    scene.wait_until_clean();
+}
+
+/// Whatever a conversion or a push waits for, a signal ends it, and its temporary files go.
+#[test]
+fn a_signal_ends_what_waits_for_a_registry() {
+    if !has_tools(TOOLS) {
+        return;
+    }
+    let scene = Scene::new();
+    let registry = registry_with(&scene, "one");
+    scene.image("a.hsi", 20, 208);
+    let relay = Relay::start(registry.port, |_| false);
+    let [url, own] = ["demo:1", "own"].map(|name| format!("oci+http://127.0.0.1:{}/{name}", relay.port));
+    let temporary = scene.folder("tmp");
+    let convert: &[&str] = &["convert", &url, "--codec", "zstd:1"];
+    let push: &[&str] = &["push", "a.hsi", &own, "--upload-state=state"];
+    let cases = [
+        (convert, "GET /v2/demo/manifests"),
+        (convert, "GET /v2/demo/blobs"),
+        (convert, "PATCH /v2"),
+        (push, "POST /v2"),
+    ];
+    for (round, (words, held)) in cases.into_iter().enumerate() {
+        relay.hold(move |line| line.starts_with(held));
+        let mut command = program(&scene, words);
+        command.env("TMPDIR", &temporary);
+        let working = Running::start_command(command);
+        wait_until("it is held", || relay.held() == round + 1);
+        working.signal(Signal::TERM);
+        let (status, _, said) = working.end();
+        assert_eq!(status.code(), Some(128 + 15), "{held}: {said}");
+        assert_eq!(fs::read_dir(&temporary).expect("a folder").count(), 0, "{held}");
+    }
 }
 
 #[test]

@@ -109,7 +109,9 @@ fn file_systems_of_small_blocks_are_mounted() {
     let disk = empty(&scene, "xfs", 320 * MIB);
     tool("mkfs.xfs", &["-q", &disk]).ok();
     mounted(&scene, &built(&disk, &[]), &[], |fs| {
-        assert!(fs::read_to_string("/proc/self/mountinfo").expect("read").contains(&format!("{fs} ro")));
+        assert!(
+            fs::read_to_string("/proc/thread-self/mountinfo").expect("read").contains(&format!("{fs} ro"))
+        );
     });
 }
 

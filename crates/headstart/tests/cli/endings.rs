@@ -151,7 +151,7 @@ impl Traces {
 
 /// The device numbers of all file systems that this process sees.
 fn mounted_here() -> HashSet<String> {
-    let table = fs::read("/proc/self/mountinfo").expect("a table of mounts");
+    let table = fs::read("/proc/thread-self/mountinfo").expect("a table of mounts");
     String::from_utf8_lossy(&table)
         .lines()
         .filter_map(|line| line.split(' ').nth(2))

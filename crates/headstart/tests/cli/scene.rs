@@ -105,6 +105,7 @@ pub(crate) struct Scene(tempfile::TempDir);
 
 impl Scene {
     pub(crate) fn new() -> Self {
+        mount_apart();
         Self(tempfile::tempdir().expect("a folder"))
     }
 
@@ -158,7 +159,7 @@ impl Scene {
     pub(crate) fn mounts(&self) -> Vec<String> {
         let folder = self.0.path().display().to_string();
         // Another test's mount may have a name that is no text.
-        let table = fs::read("/proc/self/mountinfo").expect("mounts");
+        let table = fs::read("/proc/thread-self/mountinfo").expect("mounts");
         String::from_utf8_lossy(&table)
             .lines()
             .filter(|line| line.contains(&folder))
@@ -209,6 +210,19 @@ pub(crate) fn wait_until(what: &str, mut done: impl FnMut() -> bool) {
     while !done() {
         assert!(Instant::now() < end, "{what}: not after {} s", PATIENCE.as_secs());
         std::thread::sleep(Duration::from_millis(5));
+    }
+}
+
+/// A copy of a mount in the namespace of another test's process would keep its server: each test has a
+/// namespace of its own, in which others mount nothing.
+fn mount_apart() {
+    thread_local!(static IS_APART: std::cell::Cell<bool> = const { std::cell::Cell::new(false) });
+    if !rustix::process::geteuid().is_root() || IS_APART.replace(true) {
+        return;
+    }
+    // SAFETY: CLONE_NEWNS changes this thread's view of mounts only; no descriptor or memory is affected.
+    if unsafe { libc::unshare(libc::CLONE_NEWNS) } == 0 {
+        hs_testing::keep_mounts_apart();
     }
 }
 

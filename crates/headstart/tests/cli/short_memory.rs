@@ -28,7 +28,7 @@ impl Group {
     /// A group below the first place of [`places`] where one can be made. `None`, and the test is skipped,
     /// where there is none.
     fn new(limit_bytes: u64) -> Option<Self> {
-        let mountinfo = fs::read_to_string("/proc/self/mountinfo").expect("mounts");
+        let mountinfo = fs::read_to_string("/proc/thread-self/mountinfo").expect("mounts");
         let mut lacks = Vec::new();
         for (top, limit) in places(&mountinfo) {
             match Self::below(&top, limit, limit_bytes) {

@@ -32,7 +32,7 @@ pub(crate) fn run(args: &LabDisk, quiet: bool) -> anyhow::Result<()> {
         say_where(args, &name, server.as_ref());
     }
     match &shown {
-        Some(served) => wait_for_end(served.session(), (None, None), &signals, None)?,
+        Some(served) => wait_for_end(served.session(), None, &signals, None)?,
         None => wait_for_signal(&signals)?,
     }
     drop(shown);
