@@ -1,8 +1,8 @@
 //! One lazily mounted image: `headstart mount` with its supervisor, and the keeper of both.
 
-use std::ffi::OsString;
+use std::ffi::{OsStr, OsString};
 use std::os::fd::{AsRawFd, OwnedFd};
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::process::Child;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
@@ -12,9 +12,11 @@ use hs_linux::mounts::{clear_dead, mounted_at};
 use hs_service::backoff::{Backoff, Death};
 use hs_service::keeper::{Keeper, Offer};
 use hs_service::notify::Manager;
+use hs_start::image::{ImageSource, RemoteOptions};
+use hs_start::open::is_kept;
 
 use crate::program::{self, Given};
-use crate::waiting::Call;
+use crate::waiting::{Call, Over};
 
 /// How long a supervisor that goes on for another may take until it serves.
 const NEXT_PATIENCE: Duration = Duration::from_secs(120);
@@ -43,8 +45,15 @@ impl MountedImage {
         call: &Call,
         patience: Duration,
     ) -> anyhow::Result<(Keeper, Child)> {
-        let (keeper, offer) = Keeper::new(&self.key, Arc::clone(manager))?;
-        match self.run(&offer, opening, call, patience) {
+        let (mut keeper, offer) = Keeper::new(&self.key, Arc::clone(manager))?;
+        let started = self.run(&offer, opening, &[], call, patience).or_else(|error| {
+            if matches!(error.downcast_ref(), Some(Over::Cancelled)) || !self.is_kept() {
+                return Err(error);
+            }
+            log::warn!("{error:#}; the disk cache has all of it");
+            self.run(&keeper.offer_again()?, None, &["--offline"], call, patience)
+        });
+        match started {
             Ok(supervisor) => Ok((keeper, supervisor)),
             Err(error) => {
                 keeper.end();
@@ -53,10 +62,19 @@ impl MountedImage {
         }
     }
 
+    /// Whether the cache on disk has all of an image from elsewhere.
+    fn is_kept(&self) -> bool {
+        let disk_cache = program::disk_cache_of(&self.flags).map(Path::to_owned);
+        let remote = RemoteOptions { disk_cache, ..RemoteOptions::default() };
+        let image = ImageSource::parse(OsStr::new(&self.image), &remote);
+        image.is_ok_and(|image| image.file().is_none() && is_kept(&image).unwrap_or(false))
+    }
+
     fn run(
         &self,
         offer: &Offer,
         opening: Option<OwnedFd>,
+        more: &[&str],
         call: &Call,
         patience: Duration,
     ) -> anyhow::Result<Child> {
@@ -66,6 +84,7 @@ impl MountedImage {
         let flag = |end: &OwnedFd| OsString::from(format!("--opening-fd={}", end.as_raw_fd()));
         arguments.extend(opening.as_ref().map(flag));
         arguments.extend(self.flags.iter().cloned());
+        arguments.extend(more.iter().map(OsString::from));
         let (tree, disk) = (self.tree.clone(), self.disk.clone());
         arguments.extend(["--fs".into(), tree.into(), "--".into(), (&self.image).into(), disk.into()]);
         program::mount(&arguments, Given { offer, opening }, call, patience)
@@ -96,7 +115,7 @@ impl MountedImage {
             std::thread::sleep(backoff.died(death));
             began = Instant::now();
             let offered = keeper.offer_again();
-            let next = offered.and_then(|offer| self.run(&offer, None, &Call::default(), NEXT_PATIENCE));
+            let next = offered.and_then(|offer| self.run(&offer, None, &[], &Call::default(), NEXT_PATIENCE));
             match next {
                 Ok(next) => supervisor = Some(next),
                 Err(error) => {

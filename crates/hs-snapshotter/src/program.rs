@@ -1,10 +1,12 @@
 //! This program, started for one call: `headstart mount` and `headstart build`.
 
-use std::ffi::OsString;
+use std::ffi::{OsStr, OsString};
 use std::fs::File;
 use std::io::{Read, Seek};
 use std::os::fd::{AsFd, OwnedFd};
+use std::os::unix::ffi::OsStrExt;
 use std::os::unix::process::CommandExt;
+use std::path::Path;
 use std::process::{Child, Command, Stdio};
 use std::time::Duration;
 
@@ -97,4 +99,13 @@ pub(crate) fn run(arguments: &[OsString], call: &Call, patience: Duration) -> an
         return Err(failure(said)?);
     }
     Ok(())
+}
+
+/// The folder in flags of `headstart mount`.
+pub(crate) fn disk_cache_of(flags: &[OsString]) -> Option<&Path> {
+    let at = flags.iter().position(|flag| flag.as_bytes().starts_with(b"--disk-cache"))?;
+    match flags[at].as_bytes().strip_prefix(b"--disk-cache=") {
+        Some(place) => Some(Path::new(OsStr::from_bytes(place))),
+        None => flags.get(at + 1).map(Path::new),
+    }
 }

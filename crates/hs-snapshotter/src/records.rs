@@ -15,6 +15,7 @@ use std::fs::{self, File};
 use std::io::ErrorKind;
 use std::os::unix::fs::DirBuilderExt;
 use std::path::{Path, PathBuf};
+use std::time::Duration;
 
 use anyhow::{Context, bail};
 use rustix::fs::{FallocateFlags, FlockOperation, fallocate, flock};
@@ -29,6 +30,10 @@ const VERSION: u32 = 1;
 const RESERVE_BYTES: u64 = 64 << 10;
 /// The most bytes of one of these files.
 const MOST_BYTES: u64 = 256 << 20;
+
+/// How often, and how long apart, a locked folder is tried.
+const LOCK_TRIES: u32 = 20;
+const LOCK_PAUSE: Duration = Duration::from_millis(100);
 
 /// The folder, locked.
 pub(crate) struct Folder {
@@ -54,7 +59,7 @@ impl Folder {
         let name = path.join("lock");
         let lock = File::options().create(true).truncate(false).write(true).open(&name);
         let lock = lock.with_context(|| format!("open {}", name.display()))?;
-        match flock(&lock, FlockOperation::NonBlockingLockExclusive) {
+        match lock_soon(&lock) {
             Ok(()) => {}
             Err(rustix::io::Errno::WOULDBLOCK) => {
                 bail!("another snapshotter uses {}: end it, or choose another --root", path.display())
@@ -170,6 +175,17 @@ pub(crate) fn write<T: Serialize>(path: &Path, content: &T) -> anyhow::Result<()
     File::open(folder)
         .and_then(|folder| folder.sync_all())
         .with_context(|| format!("sync {}", folder.display()))
+}
+
+/// Locks it, if that can be done soon: the kernel may still take down one that was killed.
+fn lock_soon(file: &File) -> rustix::io::Result<()> {
+    for _ in 0..LOCK_TRIES {
+        match flock(file, FlockOperation::NonBlockingLockExclusive) {
+            Err(rustix::io::Errno::WOULDBLOCK) => std::thread::sleep(LOCK_PAUSE),
+            locked => return locked,
+        }
+    }
+    flock(file, FlockOperation::NonBlockingLockExclusive)
 }
 
 #[cfg(test)]

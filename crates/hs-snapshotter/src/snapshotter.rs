@@ -1,9 +1,8 @@
 //! What containerd asks for: snapshots, their folders, and the trees below them.
 
 use std::collections::{BTreeMap, BTreeSet};
-use std::ffi::{OsStr, OsString};
+use std::ffi::OsString;
 use std::fs;
-use std::os::unix::ffi::OsStrExt;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
@@ -20,6 +19,7 @@ use crate::filter::Filter;
 use crate::messages::Mount;
 use crate::mounts::{self, Mounts};
 use crate::overlay::{self, Layer};
+use crate::program;
 use crate::records::Folder;
 use crate::snapshots::{
     Asked, Content, Kind, Labels, Lower, REFERENCE, Refusal, Snapshot, Snapshots, Stack, Usage,
@@ -69,11 +69,19 @@ impl Snapshotter {
         manager: Arc<Manager>,
         keepers: BTreeMap<String, Keeper>,
     ) -> anyhow::Result<Arc<Self>> {
-        let folder = Folder::lock(root)?;
-        if !overlay::can_be_an_option(folder.path()) {
-            bail!("{}: overlayfs takes no folder with one of , : \\ \" in its path", folder.path().display());
+        if !rustix::process::geteuid().is_root() {
+            bail!("a snapshotter mounts, which needs root: run with sudo");
         }
-        let finder = Finder::new(Table::of(folder.path()), CacheFolder::of(disk_cache_of(&flags)));
+        let check = |folder: &Path| match overlay::can_be_an_option(folder) {
+            true => Ok(()),
+            false => {
+                bail!("{}: overlayfs takes no folder with one of , : \\ \" in its path", folder.display())
+            }
+        };
+        check(&std::path::absolute(root).with_context(|| format!("find {}", root.display()))?)?;
+        let folder = Folder::lock(root)?;
+        check(folder.path())?;
+        let finder = Finder::new(Table::of(folder.path()), CacheFolder::of(program::disk_cache_of(&flags)));
         let snapshotter = Arc::new(Self {
             snapshots: Mutex::new(folder.load()?),
             mounts: Mounts::new(folder.path().join("images"), flags, manager),
@@ -449,15 +457,6 @@ impl Snapshotter {
             *snapshots = changed;
         }
         Ok(result)
-    }
-}
-
-/// The folder in flags of `headstart mount`.
-fn disk_cache_of(flags: &[OsString]) -> Option<&Path> {
-    let at = flags.iter().position(|flag| flag.as_bytes().starts_with(b"--disk-cache"))?;
-    match flags[at].as_bytes().strip_prefix(b"--disk-cache=") {
-        Some(place) => Some(Path::new(OsStr::from_bytes(place))),
-        None => flags.get(at + 1).map(Path::new),
     }
 }
 

@@ -2,6 +2,7 @@
 
 use std::fs::File;
 use std::io::{Read, Seek};
+use std::ops::ControlFlow;
 use std::path::{Path, PathBuf};
 
 use anyhow::{Context, bail};
@@ -28,6 +29,18 @@ pub fn open_image(image: impl Into<ImageSource>) -> anyhow::Result<Image> {
     };
     on_medium.image.base = base::looked_at(&image);
     Ok(Image::open_as(on_medium.store, &on_medium.image)?)
+}
+
+/// Whether the cache on disk has every chunk of an image from elsewhere. No request is made.
+///
+/// # Errors
+/// When the cache does not have what opens the image.
+pub fn is_kept(image: &ImageSource) -> anyhow::Result<bool> {
+    let mut image = image.clone();
+    image.remote.offline = true;
+    let image = open_image(&image)?;
+    // Nothing is asked for: the first chunk that is missing ends it.
+    Ok(hs_image::fill_cache(&image, 1, &mut |_| ControlFlow::Break(()))?.is_complete)
 }
 
 /// Reads the profile at `path`.

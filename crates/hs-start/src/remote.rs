@@ -34,6 +34,9 @@ struct Remembered {
     last_modified: Option<String>,
     /// The name of the image that was there.
     image: String,
+    /// Whether the address itself proves that name, as the digest of a manifest does.
+    #[serde(default)]
+    is_certain: bool,
 }
 
 impl Remembered {
@@ -107,13 +110,14 @@ impl CacheFolder {
         serde_json::from_slice(&std::fs::read(self.record(address)).ok()?).ok()
     }
 
-    fn remember(&self, address: &Address, version: &Version, name: ImageDigest) {
+    fn remember(&self, address: &Address, version: &Version, name: ImageDigest, is_certain: bool) {
         let remembered = Remembered {
             address: address.to_string(),
             len: version.len,
             etag: version.etag.clone(),
             last_modified: version.last_modified.clone(),
             image: name.to_string(),
+            is_certain,
         };
         let written = serde_json::to_vec(&remembered)
             .map_err(anyhow::Error::from)
@@ -199,7 +203,7 @@ pub fn open(image: &ImageSource, address: &Address, purpose: Purpose) -> anyhow:
     let remembered = folder.as_ref().and_then(|folder| folder.recall(address));
     let wanted = image.image.name();
     if image.remote.offline {
-        if let Some(remembered) = remembered.as_ref().filter(|_| wanted.is_none()) {
+        if let Some(remembered) = remembered.as_ref().filter(|known| wanted.is_none() && !known.is_certain) {
             refuse_unnamed(image, address, || remembered.name())?;
         }
         let on_medium = offline(address, wanted, cache, remembered.as_ref())?;
@@ -231,7 +235,8 @@ pub fn open(image: &ImageSource, address: &Address, purpose: Purpose) -> anyhow:
     let store = HttpStore::open(locate, transport, options)?;
     let start = store.peek(START_BYTES);
     // A manifest that was fetched just now proves it as well.
-    let wanted = wanted.or_else(|| store.certain_name()?.parse().ok());
+    let certain: Option<ImageDigest> = store.certain_name().and_then(|name| name.parse().ok());
+    let wanted = wanted.or(certain);
     if wanted.is_some() || purpose == (Purpose::Disk { digests_decide: true }) {
         store.digests_decide();
     } else if purpose == Purpose::Serve {
@@ -243,14 +248,15 @@ pub fn open(image: &ImageSource, address: &Address, purpose: Purpose) -> anyhow:
     let name = if store.is_unchanged() { remembered.as_ref().and_then(Remembered::name) } else { None };
     let opened = {
         let (address, is_named, version) = (address.clone(), wanted.is_some(), version.clone());
+        let noted = remembered.as_ref().is_some_and(|known| known.is_certain || certain.is_none());
         move |found: ImageDigest| {
             if !is_named && purpose == Purpose::Serve {
                 log::warn!(
                     "nothing proves which image {address} is; to get this image and no other, add #{found} to the address"
                 );
             }
-            if let Some(folder) = folder.as_ref().filter(|_| name != Some(found)) {
-                folder.remember(&address, &version, found);
+            if let Some(folder) = folder.as_ref().filter(|_| name != Some(found) || !noted) {
+                folder.remember(&address, &version, found, certain == Some(found));
             }
         }
     };

@@ -1,6 +1,7 @@
 //! `headstart snapshotter`
 
-use std::ffi::OsStr;
+use std::ffi::{OsStr, OsString};
+use std::os::unix::ffi::OsStrExt;
 use std::path::Path;
 
 use anyhow::{Context, bail};
@@ -10,8 +11,10 @@ use hs_snapshotter::artifact::of_resolved;
 use hs_snapshotter::server::{self, Serve};
 use hs_snapshotter::table::{Entry, Table};
 use hs_start::image::{ImageSource, RemoteOptions};
+use hs_start::open::open_image;
 use hs_start::source::SourceName;
 
+use crate::arguments;
 use crate::cli::snapshotter::{Snapshotter, SnapshotterAction};
 
 /// Serves containerd, or changes the table of images.
@@ -21,6 +24,7 @@ pub(crate) fn run(args: &Snapshotter, quiet: bool) -> anyhow::Result<()> {
         SnapshotterAction::Serve { socket, containerd, on_demand, flags } => {
             let (root, socket, containerd) = (args.root.clone(), socket.clone(), containerd.clone());
             let fill = (!on_demand).then(|| "--fill=where-possible".into());
+            check_flags(flags);
             // What the user says comes last, and counts.
             let flags = fill.into_iter().chain(flags.iter().cloned()).collect();
             server::run(Serve { root, socket, containerd, flags }, quiet)
@@ -34,6 +38,16 @@ pub(crate) fn run(args: &Snapshotter, quiet: bool) -> anyhow::Result<()> {
             Ok(())
         }
         SnapshotterAction::List { json } => list(&table, *json),
+    }
+}
+
+/// Ends the program where `headstart mount` would not take these flags: containers would find out.
+fn check_flags(flags: &[OsString]) {
+    let behind = ["--fs=tree", "--", "image", "disk"].map(OsString::from);
+    let words: Vec<OsString> =
+        [OsString::from("mount")].into_iter().chain(flags.to_vec()).chain(behind).collect();
+    if let Err(error) = arguments::parse(&words) {
+        arguments::refuse(&error);
     }
 }
 
@@ -56,13 +70,22 @@ fn add(table: &Table, container: &OsStr, image: &OsStr, quiet: bool) -> anyhow::
     table.put(Entry { reference, ..entry })
 }
 
-/// The image as a mount is told of it, wherever that is started.
+/// The image as a mount is told of it, wherever that is started: with its name, for containers keep what they
+/// have written above this very image.
 fn mounted_as(image: &OsStr) -> anyhow::Result<String> {
     let source = ImageSource::parse(image, &RemoteOptions::default())?;
-    let word = match source.file() {
+    let mut word: OsString = match source.file() {
         Some(file) => file.canonicalize().with_context(|| format!("look at {}", file.display()))?.into(),
         None => image.to_owned(),
     };
+    match &source.image.trust {
+        // Whose key it is may sign another one.
+        Some(trust) if source.file().is_some() => word.push(format!("#{trust}")),
+        Some(_) => {}
+        // An address in a file of its own takes no name.
+        None if image.as_bytes().starts_with(b"@") => {}
+        None => word.push(format!("#{}", open_image(&source)?.image_digest())),
+    }
     word.into_string().map_err(|word| anyhow::anyhow!("{} is no text", Path::new(&word).display()))
 }
 

@@ -9,6 +9,7 @@ use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
 use hs_units::Prng;
 use rustix::process::{Pid, Signal, kill_process};
 
+use crate::containerd_registry::unmounted;
 use crate::filling::with_kept;
 use crate::grpc_client::{Called, call, field};
 use crate::registry::{REGISTRY, Registry};
@@ -27,6 +28,7 @@ pub(crate) const EXISTS: u32 = 6;
 const PRECONDITION: u32 = 9;
 const UNIMPLEMENTED: u32 = 12;
 const INTERNAL: u32 = 13;
+pub(crate) const UNAVAILABLE: u32 = 14;
 
 pub(crate) fn can_run() -> bool {
     machine_has(START) && has_tools(TOOLS)
@@ -616,6 +618,8 @@ fn a_folder_is_of_one_snapshotter_and_what_is_wrong_is_said() {
         .fails(1, &["s.sock", "a server listens on it"]);
     run(["snapshotter", "--root", &scene.arg("a:b"), "serve", "--socket", &scene.arg("t.sock")])
         .fails(1, &["overlayfs takes no folder"]);
+    assert!(!scene.path("a:b").exists());
+    run(["snapshotter", "--root", &root, "serve", "--", "--dsk-cache", "x"]).fails(2, &["--dsk-cache"]);
     run(["snapshotter", "--root", &root, "add", "oci:none", "a.hsi"]).fails(1, &["none"]);
     run(["snapshotter", "--root", &root, "remove", "oci:none"]).fails(1, &["was not added"]);
     executable(&scene.path("root/images.json"), "{}");
@@ -624,6 +628,39 @@ fn a_folder_is_of_one_snapshotter_and_what_is_wrong_is_said() {
     let layer = format!("sha256:{}", "ab".repeat(32));
     assert_eq!(containers.prepare("a", "", &[("containerd.io/snapshot.ref", &layer)]).code, OK);
     assert!(containers.log().contains("images.json"), "{}", containers.log());
+}
+
+/// A container has written above one image: another one in its file is not mounted for it.
+#[test]
+fn an_image_of_the_table_that_was_replaced_is_not_mounted() {
+    let Some((scene, _, registry, image)) = with_registry(100_000) else { return };
+    add(&scene, &image);
+    let root = scene.arg("root");
+    let listed = run(["snapshotter", "--root", &root, "list", "--json"]).ok().json();
+    let chain = listed["images"][0]["chain"].as_array().expect("a chain").clone();
+    let containers = Containers::snapshotter(&scene, &[]);
+    let mut below = String::new();
+    for (number, id) in chain.iter().enumerate() {
+        let id = id.as_str().expect("an ID");
+        let prepared = containers.prepare("a", &below, &[("containerd.io/snapshot.ref", id)]);
+        assert_eq!(prepared.code, EXISTS, "{prepared:?} {}", containers.log());
+        below = format!("headstart/{}/{id}", number + 1);
+    }
+    unmounted(&containers);
+    fs::rename(scene.path("a.hsi"), scene.path("old.hsi")).expect("renamed");
+    scene.root("a.hsi");
+    let failed = containers.prepare("c", &below, &[]);
+    assert!(failed.code == UNAVAILABLE && failed.message.contains("hs1-"), "{failed:?}");
+    fs::rename(scene.path("old.hsi"), scene.path("a.hsi")).expect("renamed");
+    assert_eq!(containers.prepare("c", &below, &[]).code, OK, "{}", containers.log());
+    let below = chain.iter().enumerate().rev();
+    let names = below.map(|(at, id)| format!("headstart/{}/{}", at + 1, id.as_str().expect("an ID")));
+    for key in std::iter::once("c".to_owned()).chain(names) {
+        assert_eq!(containers.with_key("Remove", &key).code, OK, "{key}");
+    }
+    wait_until("the image is unmounted", || containers.mounted().is_empty());
+    drop(registry);
+    containers.end(&[]);
 }
 
 #[test]

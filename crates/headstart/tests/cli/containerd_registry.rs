@@ -4,10 +4,10 @@ use std::fs;
 use std::net::TcpListener;
 use std::path::Path;
 
-use crate::containerd::{Containers, EXISTS, OK, convert, diff_ids, with_registry};
+use crate::containerd::{Containers, EXISTS, OK, UNAVAILABLE, convert, diff_ids, with_registry};
 use crate::grpc_client::call_and_leave;
 use crate::relay::Relay;
-use crate::scene::{Scene, machine_has, wait_until};
+use crate::scene::{Scene, machine_has, run, tool, wait_until};
 
 const REFERENCE: &str = "containerd.io/snapshot.ref";
 const ANNOTATION: &str = "containerd.io/snapshot/headstart.image";
@@ -94,6 +94,56 @@ fn a_mount_asks_its_registry_for_little() {
     assert_eq!(containers.with_key("Remove", &format!("headstart/1/{layer}")).code, OK);
     wait_until("the image is unmounted", || containers.mounted().is_empty());
     drop(registry);
+    containers.end(&[]);
+}
+
+/// Takes down what is mounted, as a reboot does.
+pub(crate) fn unmounted(containers: &Containers<'_>) {
+    for line in containers.mounted() {
+        tool("umount", &[line.split(' ').nth(4).expect("a place")]);
+    }
+    wait_until("no image is mounted", || containers.mounted().is_empty());
+}
+
+/// What came once is all that a container needs.
+#[test]
+fn what_the_disk_cache_has_is_mounted_without_a_registry() {
+    let Some((scene, layout, registry, image)) = with_registry(100_000) else { return };
+    let converted = convert(&scene, &image);
+    let (artifact, cache) = (converted.trim_start_matches("oci+http://").to_owned(), scene.arg("cache"));
+    let again = run(["convert", &format!("oci+http://{image}"), "--codec", "zstd:1", "--json"]).ok().json();
+    let chain = [diff_ids(&layout)[0].clone(), again["chain_id"].as_str().expect("an ID").to_owned()];
+    let containers = Containers::snapshotter(&scene, &["--disk-cache", &cache]);
+    let mut names = vec![String::new()];
+    for (number, id) in chain.iter().enumerate() {
+        let prepared = containers.prepare("one", &names[number], &[(REFERENCE, id), (ANNOTATION, &artifact)]);
+        assert_eq!(prepared.code, EXISTS, "{prepared:?} {}", containers.log());
+        names.push(format!("headstart/{}/{id}", number + 1));
+    }
+    let name = &names[2];
+    run(["cache", "fill", &converted, "--disk-cache", &cache, "--now"]).ok();
+    drop(registry);
+    unmounted(&containers);
+    // Not all of it is there: a container would read errors.
+    fs::rename(&cache, scene.path("away")).expect("moved");
+    let failed = containers.prepare("two", name, &[]);
+    assert!(failed.code == UNAVAILABLE && failed.message.contains("was not mounted"), "{failed:?}");
+    fs::remove_dir_all(&cache).expect("removed");
+    fs::rename(scene.path("away"), &cache).expect("moved");
+    let prepared = containers.prepare("two", name, &[]);
+    assert_eq!(prepared.code, OK, "{prepared:?} {}", containers.log());
+    assert!(containers.log().contains("the disk cache has all of it"), "{}", containers.log());
+    let mounted = containers.mounted().pop().expect("mounted");
+    let tree = Path::new(mounted.split(' ').nth(4).expect("a place"));
+    assert_eq!(
+        fs::read_to_string(tree.join("etc/motd")).expect("read"),
+        "hello from the second layer
+"
+    );
+    for key in ["two", name, &names[1]] {
+        assert_eq!(containers.with_key("Remove", key).code, OK, "{}", containers.log());
+    }
+    wait_until("the image is unmounted", || containers.mounted().is_empty());
     containers.end(&[]);
 }
 
