@@ -1,7 +1,7 @@
 //! A copy of a manifest whose layers name the conversion of the image: containerd hands annotations of layers
 //! that begin with `containerd.io/snapshot/` to its snapshotter.
 
-use anyhow::Context;
+use anyhow::{Context, bail};
 use hs_remote::http::HttpClient;
 use hs_remote::registry::{CONTAINERD_ANNOTATION, Copying, Descriptor, RegistryAddress, copy};
 use hs_start::container::ContainerImage;
@@ -10,6 +10,17 @@ use serde::Deserialize;
 use serde_json::{Value, json};
 
 use crate::PATIENT;
+
+/// Refuses to put the copy in the place of the image itself, whose conversion belongs to what lies there.
+///
+/// # Errors
+/// When both are the same.
+pub fn check(from: &RegistryAddress, to: &RegistryAddress) -> anyhow::Result<()> {
+    if (to.name(), to.reference()) == (from.name(), from.reference()) {
+        bail!("{to}: the copy cannot take the place of the image itself: give it another tag or repository");
+    }
+    Ok(())
+}
 
 /// Sends the copy to `to`, where the blobs are named anew or sent too. Gives the copy's address.
 ///
@@ -51,6 +62,16 @@ fn annotated(manifest: &[u8], reference: &str) -> anyhow::Result<(Vec<u8>, Vec<D
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn the_copy_is_not_put_in_the_place_of_the_image() {
+        let address = |text: &str| RegistryAddress::parse(text).unwrap();
+        let from = address("oci://h/a");
+        assert!(check(&from, &address("oci://h/a:latest")).is_err());
+        for other in ["oci://h/a:lazy", "oci://h/b", "oci://i/a"] {
+            assert!(check(&from, &address(other)).is_ok(), "{other}");
+        }
+    }
 
     #[test]
     fn each_layer_names_the_conversion_and_the_rest_stays() {

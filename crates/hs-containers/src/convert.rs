@@ -1,7 +1,8 @@
 //! An image made of a container's image, which lies beside it in its registry and refers to it.
 
 use std::collections::BTreeMap;
-use std::fs::File;
+use std::fs::{self, File};
+use std::ops::ControlFlow;
 use std::path::{Path, PathBuf};
 use std::time::SystemTime;
 
@@ -17,6 +18,8 @@ use hs_remote::registry::{
     SOURCE_ANNOTATION, attach, remove,
 };
 use hs_remote::{Pushed, Pushing};
+use hs_service::ending::Interruption;
+use hs_service::signals::Ends;
 use hs_start::container::ContainerImage;
 use hs_start::fit::{check_fit, fit};
 use hs_start::open::{open_image, read_profile_heads, read_profiles};
@@ -91,14 +94,30 @@ pub struct Converted {
     pub annotated: Option<String>,
 }
 
-/// Converts an image.
+/// Converts an image. `sending` is told how many of how many bytes were sent. `signals` end the process;
+/// while the image is sent, after a piece.
 ///
 /// # Errors
 /// When it cannot be read or is damaged, when a profile was recorded on something else, or when the registry
 /// refuses. Until all of the image is there, nothing refers to the original.
-pub fn run(conversion: &Conversion, quiet: bool, pushing: &mut Pushing<'_>) -> anyhow::Result<Converted> {
-    let mut image = ContainerImage::resolve(conversion.address.clone(), conversion.platform.as_ref())?;
+pub fn run(
+    conversion: &Conversion,
+    quiet: bool,
+    signals: Ends,
+    sending: &mut (dyn FnMut(u64, u64) + Send),
+) -> anyhow::Result<Converted> {
+    if let Some(to) = &conversion.annotate {
+        annotate::check(&conversion.address, to)?;
+    }
     let folder = TempDir::new().context("make a folder for temporary files")?;
+    let temporary = folder.path().to_owned();
+    let interruption = Interruption::watch(signals, move || drop(fs::remove_dir_all(temporary)));
+    let interruption = interruption.context("wait for signals")?;
+    let mut pushing = |done_bytes, total_bytes| {
+        sending(done_bytes, total_bytes);
+        if interruption.has_come() { ControlFlow::Break(()) } else { ControlFlow::Continue(()) }
+    };
+    let mut image = ContainerImage::resolve(conversion.address.clone(), conversion.platform.as_ref())?;
     let fetched = profiles::fetch(&image, &conversion.commands, folder.path())?;
     let profiles: Vec<PathBuf> =
         conversion.profiles.iter().cloned().chain(fetched.iter().map(|one| one.path.clone())).collect();
@@ -119,7 +138,7 @@ pub fn run(conversion: &Conversion, quiet: bool, pushing: &mut Pushing<'_>) -> a
         let made = make(&mut image, conversion, &profiles, output, quiet)?;
         (converted.image, converted.image_bytes) = (Some(made.name.clone()), Some(made.bytes));
         if same.is_none() {
-            let pushed = send(&image, conversion, output, &made.name, recipe, pushing)?;
+            let pushed = send(&image, conversion, output, &made.name, recipe, &mut pushing)?;
             converted.sent_bytes = pushed.sent_bytes;
             let digest = pushed.digest.context("the registry's name for it")?;
             converted.address = Some(image.address.at(&digest)?.to_string());

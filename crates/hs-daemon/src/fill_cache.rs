@@ -9,18 +9,20 @@ use anyhow::{Context, bail};
 use hs_image::Progress;
 use hs_start::progress;
 use hs_units::ByteSize;
-use rustix::event::{PollFd, PollFlags, poll};
 use serde::Serialize;
 
 use hs_output::show::{self, Bar};
+use hs_service::ending::Interruption;
 use hs_service::signals::Ends;
 use hs_start::image::{ImageSource, RemoteOptions};
-use hs_start::open::open_image;
+use hs_start::open::{is_kept, open_image};
 
 /// Bytes of a request at most: a moment on most links, so that filling is polite between two of them.
 const REQUEST_BYTES: u64 = 4 << 20;
 /// How long the media of this machine's servers must have been left alone.
 const QUIET: Duration = Duration::from_millis(500);
+/// How often that, and whether a signal has come, is looked at.
+const LOOK: Duration = Duration::from_millis(100);
 
 /// As nice(1) counts: all processor time that others leave.
 const NICE: i32 = 19;
@@ -53,7 +55,8 @@ pub struct CacheFill {
 /// When the cache is not filled to the end.
 pub fn run(args: &CacheFill, quiet: bool) -> anyhow::Result<()> {
     let address = &args.address;
-    let ends = Ends::block().context("wait for signals")?;
+    let signals = Ends::block().context("wait for signals")?;
+    let interruption = Interruption::watch(signals, || {}).context("wait for signals")?;
     let remote = RemoteOptions { disk_cache: args.disk_cache.clone(), ..RemoteOptions::default() };
     let arg = ImageSource::parse(OsStr::new(address), &remote)?;
     if arg.file().is_some() {
@@ -69,7 +72,8 @@ pub fn run(args: &CacheFill, quiet: bool) -> anyhow::Result<()> {
     let mut seen = None;
     let mut between = |progress: Progress| {
         progress::of_image(&bar, progress);
-        let is_over = if args.now { ends.take().is_some() } else { !wait_for_quiet(&ends, &mut seen) };
+        let is_over =
+            if args.now { interruption.has_come() } else { !wait_for_quiet(&interruption, &mut seen) };
         if is_over { ControlFlow::Break(()) } else { ControlFlow::Continue(()) }
     };
     let report = hs_image::fill_cache(&image, REQUEST_BYTES, &mut between)?;
@@ -102,19 +106,11 @@ pub fn run(args: &CacheFill, quiet: bool) -> anyhow::Result<()> {
     Ok(())
 }
 
-/// Whether the cache has every chunk of an image.
-fn is_kept(arg: &ImageSource) -> anyhow::Result<bool> {
-    let mut arg = arg.clone();
-    arg.remote.offline = true;
-    let image = open_image(&arg)?;
-    Ok(hs_image::fill_cache(&image, REQUEST_BYTES, &mut |_| ControlFlow::Break(()))?.is_complete)
-}
-
 /// Waits until no server of this machine asks its medium for anything; false when a signal ends the waiting.
 /// `seen` is how many requests they had made, and when that was.
-fn wait_for_quiet(ends: &Ends, seen: &mut Option<(u64, Instant)>) -> bool {
+fn wait_for_quiet(interruption: &Interruption, seen: &mut Option<(u64, Instant)>) -> bool {
     loop {
-        if ends.take().is_some() {
+        if interruption.has_come() {
             return false;
         }
         // A server that does not answer is not waited for.
@@ -131,7 +127,6 @@ fn wait_for_quiet(ends: &Ends, seen: &mut Option<(u64, Instant)>) -> bool {
             }
             _ => *seen = Some((requests, Instant::now())),
         }
-        let timeout = rustix::event::Timespec { tv_sec: 0, tv_nsec: 100_000_000 };
-        let _ = poll(&mut [PollFd::new(ends, PollFlags::IN)], Some(&timeout));
+        std::thread::sleep(LOOK);
     }
 }

@@ -1,7 +1,6 @@
 //! `headstart convert`, `headstart bundle`
 
 use std::ffi::OsString;
-use std::ops::ControlFlow;
 use std::path::Path;
 
 use anyhow::Context;
@@ -26,7 +25,7 @@ struct ShownBundle {
 
 /// Converts an image in a registry.
 pub(crate) fn convert(args: &Convert, quiet: bool) -> anyhow::Result<()> {
-    let ends = Ends::block().context("wait for signals")?;
+    let signals = Ends::block().context("wait for signals")?;
     let conversion = Conversion {
         address: args.source.clone(),
         platform: args.platform.clone(),
@@ -41,11 +40,8 @@ pub(crate) fn convert(args: &Convert, quiet: bool) -> anyhow::Result<()> {
         unpack_limit_bytes: args.unpack_limit.0,
     };
     let bar = Bar::new(quiet);
-    let mut pushing = |done_bytes, total_bytes| {
-        bar.update("sending", done_bytes, total_bytes);
-        if ends.take().is_some() { ControlFlow::Break(()) } else { ControlFlow::Continue(()) }
-    };
-    let converted = convert::run(&conversion, quiet, &mut pushing);
+    let mut sending = |done_bytes, total_bytes| bar.update("sending", done_bytes, total_bytes);
+    let converted = convert::run(&conversion, quiet, signals, &mut sending);
     drop(bar);
     let converted = converted?;
     if args.json {

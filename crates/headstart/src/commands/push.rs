@@ -17,6 +17,7 @@ use serde::Serialize;
 use crate::cli::Push;
 use hs_output::own_folders::OwnFolders;
 use hs_output::show::{self, Bar};
+use hs_service::ending::Interruption;
 use hs_service::signals::Ends;
 use hs_start::open::{file_kind, open_image};
 use hs_start::remote::keyring;
@@ -71,7 +72,8 @@ pub(crate) fn run(args: &Push, quiet: bool) -> anyhow::Result<()> {
 }
 
 fn send(args: &Push, path: &Path, unfinished: Option<&Path>, quiet: bool) -> anyhow::Result<()> {
-    let ends = Ends::block().context("wait for signals")?;
+    let signals = Ends::block().context("wait for signals")?;
+    let interruption = Interruption::watch(signals, || {}).context("wait for signals")?;
     let file = File::open(path).with_context(|| format!("open {}", path.display()))?;
     if file_kind(&file).is_ok_and(|kind| kind == FileKind::Profile) {
         return send_profile(args, path, quiet);
@@ -85,7 +87,7 @@ fn send(args: &Push, path: &Path, unfinished: Option<&Path>, quiet: bool) -> any
     let bar = Bar::new(quiet);
     let mut pushing = |done_bytes, total_bytes| {
         bar.update("sending", done_bytes, total_bytes);
-        if ends.take().is_some() { ControlFlow::Break(()) } else { ControlFlow::Continue(()) }
+        if interruption.has_come() { ControlFlow::Break(()) } else { ControlFlow::Continue(()) }
     };
     let pushed = match &args.address {
         Address::Registry(address) => registry::push(client, address, keyring.logins, artifact, &mut pushing),

@@ -16,8 +16,10 @@ mod deadline;
 mod early;
 mod end_request;
 mod guard;
+mod interruption;
 
 pub use self::deadline::Deadline;
 pub use self::early::EndsEarly;
 pub use self::end_request::{EndRequest, was_told};
 pub use self::guard::{ARGUMENT as GUARD_ARGUMENT, Guard, guard_main};
+pub use self::interruption::Interruption;
