@@ -18,7 +18,7 @@ impl OwnFolders {
 
     /// The folder `name` among them; none when this user has no home.
     pub fn find(&self, name: &str) -> Option<PathBuf> {
-        if rustix::process::geteuid().is_root() {
+        if rustix::process::geteuid().is_root() && !plays_root() {
             return Some(PathBuf::from(self.of_root).join(name));
         }
         let folder =
@@ -26,5 +26,30 @@ impl OwnFolders {
         let (variable, below_home) = self.of_user;
         let of_user = folder(variable).or_else(|| Some(folder("HOME")?.join(below_home)))?;
         Some(of_user.join("headstart").join(name))
+    }
+}
+
+/// Whether this process is called root in a user namespace that a user has entered alone, as `headstart run`
+/// does: root's folders are not this user's to write in.
+fn plays_root() -> bool {
+    std::fs::read_to_string("/proc/self/uid_map").is_ok_and(|map| maps_one_user(&map))
+}
+
+/// The root of a container has other users too, and folders of its own.
+fn maps_one_user(uid_map: &str) -> bool {
+    let fields: Vec<&str> = uid_map.split_ascii_whitespace().collect();
+    matches!(fields[..], ["0", outside, "1"] if outside != "0")
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_user_alone_in_a_namespace_is_not_its_root() {
+        assert!(maps_one_user("         0       1000          1\n"));
+        for roots in ["0 0 4294967295\n", "0 0 1\n", "0 100000 65536\n", "0 1000 1\n1 100000 65536\n", ""] {
+            assert!(!maps_one_user(roots), "{roots}");
+        }
     }
 }

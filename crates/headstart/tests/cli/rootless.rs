@@ -183,6 +183,35 @@ fn a_user_runs_commands_and_their_writes_go_nowhere() {
     assert_eq!(user.scene.names(), ["headstart", "root.hsi"]);
 }
 
+/// In the namespace of a start the user is called root, whose folders are not the user's.
+#[test]
+fn what_a_users_start_keeps_is_in_the_users_folders() {
+    if !machine_serves_users() {
+        return;
+    }
+    let user = User::new();
+    let image = user.root();
+    user.folder();
+    let (home, summary) = (user.scene.arg("out"), user.scene.arg("out/s.json"));
+    for round in 0..2 {
+        let json = format!("--json={summary}");
+        let words = [&user.program, "run", &image, "--learn", &json, "--", "/bin/cat", "/etc/motd"];
+        let mut command = user.command("666", &words);
+        command.env("HOME", &home).env_remove("XDG_CACHE_HOME");
+        let ran = Ran::from(command.output().expect("the program starts")).ok();
+        assert_eq!(ran.stderr, "", "{round}");
+        let text = fs::read(user.scene.path("out/s.json")).expect("written");
+        let summary: serde_json::Value = serde_json::from_slice(&text).expect("JSON");
+        assert_eq!(summary["learned_windows"].as_u64() > Some(0), round == 1, "{summary}");
+    }
+    let learned = user.scene.path("out/.cache/headstart/learned");
+    assert_eq!(fs::read_dir(learned).expect("a folder").count(), 1);
+    let words = [&user.program, "snapshotter", "--root", &user.scene.arg("out/root"), "serve"];
+    let ran = Ran::from(user.command("666", &words).output().expect("the program starts"));
+    ran.fails(1, &["needs root"]);
+    user.wait_until_clean();
+}
+
 #[test]
 fn a_users_command_is_contained_as_well() {
     if !machine_serves_users() {
