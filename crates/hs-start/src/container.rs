@@ -16,6 +16,10 @@ use hs_store::Store;
 
 use crate::remote;
 
+/// Addresses of registries with TLS.
+const TLS: &str = "oci://";
+/// What the TLS library says of an answer in plain HTTP.
+const NO_TLS: &str = "InvalidContentType";
 /// Bytes of one request for a blob: large against a request's latency, small against memory.
 const REQUEST_BYTES: usize = 8 << 20;
 
@@ -37,7 +41,7 @@ impl ContainerImage {
         let client = HttpClient::new(Timeouts::default())?;
         let logins = remote::keyring().logins;
         let repository = Arc::new(Repository::new(address.clone(), Arc::clone(&client), logins));
-        let manifest = repository.manifest()?;
+        let manifest = repository.manifest().map_err(|error| explained(&address, error))?;
         let mut blobs = Pulled { repository, client };
         let image = ResolvedImage::of(&mut blobs, &manifest, platform);
         let image = image.with_context(|| format!("{address}: read the image"))?;
@@ -136,6 +140,16 @@ impl Converted {
         let Some(name) = name else { return Ok(None) };
         Ok(Some(Self { address: address.at(&manifest.digest)?, name, manifest }))
     }
+}
+
+/// Names the image that could not be had, and what else may be meant.
+fn explained(address: &RegistryAddress, error: HttpError) -> anyhow::Error {
+    let is_no_tls = error.to_string().contains(NO_TLS) && address.to_string().starts_with(TLS);
+    let tip = match address.to_string().strip_prefix(TLS) {
+        Some(rest) if is_no_tls => format!(" (a registry without TLS is oci+http://{rest})"),
+        _ => String::new(),
+    };
+    anyhow::Error::new(error).context(format!("{address}{tip}"))
 }
 
 /// Opens the image at this address.

@@ -219,6 +219,8 @@ fn basic_is_used_where_tokens_cannot_be_had_and_tokens_where_they_can() {
         assert!(sent.to_lowercase().contains("authorization: basic"), "{number}: {sent}");
         // Who has no login is told to log in, not what a token server says.
         push(registry, "").fails(1, &["wants a login"]);
+        // A file that is damaged is not the same as none.
+        push(registry, "{").fails(1, &["wants a login", "config.json", "docker login"]);
     }
     for registry in [writable(two_fields, Some("t0ken")), writable(one_field, Some("t0ken"))] {
         push(&registry, &password()).ok();

@@ -1,5 +1,6 @@
 //! Logins: the files of docker, podman and similar tools.
 
+use std::collections::HashSet;
 use std::ffi::OsString;
 use std::fmt;
 use std::fs::File;
@@ -68,6 +69,7 @@ impl Logins {
 
     /// The login for the best of `keys`, if there is one. Runs credential helpers.
     pub(super) fn find(&self, keys: &[String]) -> Option<Login> {
+        let mut told = HashSet::new();
         keys.iter().flat_map(|key| self.files.iter().map(move |file| (key, file))).find_map(|(key, path)| {
             let file = File::open(path).ok()?;
             match get_credential_from_reader(BufReader::new(file), key) {
@@ -76,8 +78,15 @@ impl Logins {
                     Some(Login::Password { user, password })
                 }
                 Err(CredentialRetrievalError::NoCredentialConfigured) => None,
+                Err(CredentialRetrievalError::HelperFailure { helper, .. }) => {
+                    // What it says may be secret.
+                    log::info!("{}: no login for {key}: {helper} has none", path.display());
+                    None
+                }
                 Err(error) => {
-                    log::info!("{}: no login for {key}: {}", path.display(), trouble(&error));
+                    if told.insert(path) {
+                        log::warn!("{}: no login for {key}: {}", path.display(), trouble(&error));
+                    }
                     None
                 }
             }
@@ -92,11 +101,12 @@ fn host_of(text: &str) -> String {
     url.and_then(|url| url.host_str().map(str::to_owned)).unwrap_or(text)
 }
 
-/// The error without the output of a helper, which may be secret.
-fn trouble(error: &CredentialRetrievalError) -> String {
+fn trouble(error: &CredentialRetrievalError) -> &'static str {
     match error {
-        CredentialRetrievalError::HelperFailure { helper, .. } => format!("{helper} has none"),
-        error => error.to_string(),
+        CredentialRetrievalError::ConfigReadError => "the file is not what `docker login` writes",
+        CredentialRetrievalError::CredentialDecodingError => "what the file has of it is no login",
+        CredentialRetrievalError::MalformedHelperResponse => "the answer of its credential helper is none",
+        _ => "its credential helper cannot be started (docker-credential-NAME)",
     }
 }
 
