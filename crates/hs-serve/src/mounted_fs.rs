@@ -246,12 +246,12 @@ impl MountedFs {
     ) -> Result<Option<Self>, LinuxError> {
         let (device, target) = match mounts::mounted_from(directory, target)? {
             Some((number, target)) => (LoopDevice::adopt(number)?, target),
-            // It may have users without a name here: mounted a second time, it would be destroyed.
-            None if options.writes => match LoopDevice::adopt_mounted(directory)? {
+            // It may have users without a name here: mounted a second time, it would be in the way at its place,
+            // and one that is written to be destroyed.
+            None => match LoopDevice::adopt_mounted(directory)? {
                 Some(device) => (device, target.to_owned()),
                 None => return Ok(None),
             },
-            None => return Ok(None),
         };
         let volume = volume_of(disk, options)?;
         let mount = Mount::Kernel { mount: FsMount::adopt(target, options.writes), device };
