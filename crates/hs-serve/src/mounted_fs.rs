@@ -246,8 +246,8 @@ impl MountedFs {
     ) -> Result<Option<Self>, LinuxError> {
         let (device, target) = match mounts::mounted_from(directory, target)? {
             Some((number, target)) => (LoopDevice::adopt(number)?, target),
-            // It may have users without a name here: mounted a second time, it would be in the way at its place,
-            // and one that is written to be destroyed.
+            // It may have users without a name here. Mounted a second time, it would be in their way, and one
+            // that is written to would be destroyed.
             None => match LoopDevice::adopt_mounted(directory)? {
                 Some(device) => (device, target.to_owned()),
                 None => return Ok(None),
