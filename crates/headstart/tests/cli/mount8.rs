@@ -90,7 +90,7 @@ fn what_mount_cannot_have_is_named() {
     }
     let scene = Scene::new();
     scene.image("cold.hsi", 50, 31);
-    let (image, dir) = (scene.arg("cold.hsi"), scene.folder("dir"));
+    let (image, dir, tree) = (scene.arg("cold.hsi"), scene.folder("dir"), scene.folder("tree"));
     let mounting = |options: &str| {
         script(&scene, "mount -t headstart \"$1\" \"$2\" -o \"$3\"", &[&image, &dir, options])
     };
@@ -98,7 +98,8 @@ fn what_mount_cannot_have_is_named() {
         ("ro,journal=no", 1, "'journal=no'"),
         ("medium=floppy", 1, "floppy"),
         // There is no file system in it.
-        (&format!("fs={dir}"), 32, "file system"),
+        (&format!("fs={tree}"), 32, "file system"),
+        (&format!("fs={dir}"), 32, "disk.img comes into this folder"),
     ] {
         let ended = mounting(options);
         assert_eq!(ended.code, Some(code), "{options}: {}", ended.said);
