@@ -145,6 +145,17 @@ fn the_length_of_the_disk_stays_exact() {
     assert!(fs::read(&raw).expect("read") == disk);
 }
 
+/// What a server says until it serves.
+fn said_until_ready(server: &mut Running) -> String {
+    let mut said = String::new();
+    while !said.contains("Ctrl-C") {
+        let line = server.said();
+        assert!(!line.is_empty(), "the server ended: {said}");
+        said += &line;
+    }
+    said
+}
+
 /// Of the file, as `ulimit -f` and `LimitFSIZE=` set it.
 #[test]
 fn a_limit_of_the_size_is_told_as_a_full_medium() {
@@ -156,12 +167,7 @@ fn a_limit_of_the_size_is_told_as_a_full_medium() {
     command.args(["serve", "--nbd", &format!("unix:{}", scene.arg("socket")), "--unsupervised"]);
     command.args(["--keep", &scene.arg("changes"), &scene.arg("disk.hsi")]);
     let mut server = Running::start_command(command);
-    let mut said = String::new();
-    while !said.contains("Ctrl-C") {
-        let line = server.said();
-        assert!(!line.is_empty(), "the server ended: {said}");
-        said += &line;
-    }
+    said_until_ready(&mut server);
     let mut client = connect(&scene);
     let mut refused = 0;
     for number in 0..100 {
@@ -203,12 +209,7 @@ fn where_changes_may_not_last_is_told_once() {
         let (socket, image) = (format!("unix:{}", scene.arg("socket")), scene.arg("disk.hsi"));
         words.extend([&*socket, &*image].iter().chain(more));
         let mut server = Running::start(words);
-        let mut said = String::new();
-        while !said.contains("Ctrl-C") {
-            let line = server.said();
-            assert!(!line.is_empty(), "the server ended: {said}");
-            said += &line;
-        }
+        let mut said = said_until_ready(&mut server);
         let mut client = connect(&scene);
         assert_eq!(client.write(FUA, 0, &[7; BLOCK]).expect("answered"), 0);
         server.signal(Signal::TERM);
