@@ -6,6 +6,8 @@ export default defineConfig({
     reporters: ["default", "./test/count.ts"],
     fileParallelism: false,
     testTimeout: 600_000,
+    // For calls that Chromium never answers: see `PATIENCE`.
+    retry: 2,
     hookTimeout: 600_000,
   },
 });

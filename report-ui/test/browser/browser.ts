@@ -6,14 +6,19 @@ import puppeteer, { type Browser, type Page } from "puppeteer-core";
 export const OUT = resolve("out");
 mkdirSync(OUT, { recursive: true });
 
+/**
+ * Milliseconds for one answer of the browser. A machine with other work may take long for anything, but
+ * Chromium has also lost a call for good: then an error names the call, and the test is tried again.
+ */
+const PATIENCE = 120_000;
+
 export function launch(): Promise<Browser> {
   const known = ["/usr/bin/chromium", "/usr/bin/chromium-browser", "/usr/bin/google-chrome"];
   const executablePath = process.env.CHROMIUM ?? known.find((path) => existsSync(path));
   if (executablePath === undefined)
     throw new Error("Chromium is missing: apt install chromium, or set CHROMIUM");
   const args = process.getuid?.() === 0 ? ["--no-sandbox"] : [];
-  // A machine with other work may take long for anything: each test has its bound.
-  return puppeteer.launch({ executablePath, args, timeout: 0, protocolTimeout: 0 });
+  return puppeteer.launch({ executablePath, args, timeout: PATIENCE, protocolTimeout: PATIENCE });
 }
 
 /** Opens a page, waits for its data, and gathers its errors. */
@@ -24,8 +29,7 @@ export async function open(
   dark = false,
 ): Promise<[Page, string[]]> {
   const page = await browser.newPage();
-  // How long a page may take is bounded by the test alone: other checks run beside it.
-  page.setDefaultTimeout(0);
+  page.setDefaultTimeout(PATIENCE);
   const errors: string[] = [];
   page.on("pageerror", (error) => errors.push(String(error)));
   page.on("console", (message) => message.type() === "error" && errors.push(message.text()));
@@ -42,8 +46,12 @@ export async function open(
   return [page, errors];
 }
 
-/** Scrolls through all views, so that each is drawn. Views that are drawn above one may push it away again. */
+/**
+ * Scrolls through all views, so that each is drawn. Views that are drawn above one may push it away again.
+ * A page that another one covers would never draw.
+ */
 export async function drawAll(page: Page): Promise<void> {
+  await page.bringToFront();
   for (const id of await page.$$eval("section:not([hidden])", (all) => all.map((each) => each.id))) {
     await page.waitForFunction(
       (selector) => {
