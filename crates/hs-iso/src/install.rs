@@ -102,6 +102,7 @@ pub fn install(spec: &InstallSpec, quiet: bool) -> anyhow::Result<DiskReport> {
     tools::check_disk()?;
     grub::check_words(&spec.append)?;
     let image_bytes = slots::least_bytes(&spec.system)?;
+    spec.system.check_kernel(&spec.disk)?;
     let target = Target::open(&spec.disk, spec.size, spec.force)?;
     let plan = target.plan(image_bytes)?;
     let made = make(spec, &target, &plan, quiet);
@@ -115,8 +116,7 @@ fn make(spec: &InstallSpec, target: &Target, plan: &target::Plan, quiet: bool) -
     let bar = Bar::new(quiet);
     bar.spin("dividing the disk");
     target.divide(plan)?;
-    let scratch = tempfile::tempdir().context("make a folder for drafts")?;
-    let work = workdir(&spec.disk, &spec.system, scratch.path())?;
+    let work = workdir(&spec.disk, &spec.system)?;
     let disk = Disk::format(&spec.disk, plan, &work)?;
     let free = spec.free.unwrap_or(ByteSize(plan.data.len / 4));
     let filling =
@@ -128,7 +128,7 @@ fn make(spec: &InstallSpec, target: &Target, plan: &target::Plan, quiet: bool) -
         .write(disk.boot.path())
         .context("write the boot loader's block")?;
     bar.spin("writing the boot loaders");
-    let loaders = boot_loader::for_disk(disk.boot.path(), scratch.path(), &disk.boot_uuid)?;
+    let loaders = boot_loader::for_disk(disk.boot.path(), &work.folder("loaders")?, &disk.boot_uuid)?;
     let mut report = report(&disk)?;
     disk.close()?;
     target.make_startable(&loaders)?;
@@ -151,8 +151,7 @@ pub fn update(spec: &UpdateSpec, quiet: bool) -> anyhow::Result<DiskReport> {
     // A channel is asked once, so that all that follows is of one image.
     let mut system = spec.system.clone();
     system.source = channel::resolve(&system.source)?;
-    let scratch = tempfile::tempdir().context("make a folder for drafts")?;
-    let work = workdir(&spec.disk, &system, scratch.path())?;
+    let work = workdir(&spec.disk, &system)?;
     let opened = OpenOptions::new().read(true).write(true).open(&spec.disk);
     let taken = opened.with_context(|| format!("open {}", spec.disk.display()))?;
     claim::take(&spec.disk, &taken)?;
@@ -167,6 +166,7 @@ pub fn update(spec: &UpdateSpec, quiet: bool) -> anyhow::Result<DiskReport> {
     }
     slots::refuse_own_image(&disk, slot, &system)?;
     slots::refuse_loss(&disk, state.good, &system, spec.without_writes)?;
+    system.check_kernel(disk.path())?;
     // From here on the slot holds nothing that can be started.
     BootState { next: None, ..state }.write(disk.boot.path()).context("write the boot loader's block")?;
     slots::empty(&disk, slot)?;
@@ -209,8 +209,8 @@ fn report(disk: &Disk) -> anyhow::Result<DiskReport> {
 }
 
 /// A place for mounts that covers nothing that is needed.
-fn workdir(disk: &Path, system: &SystemSpec, scratch: &Path) -> anyhow::Result<Workdir> {
-    let mut needed = vec![disk.to_owned(), scratch.to_owned()];
+fn workdir(disk: &Path, system: &SystemSpec) -> anyhow::Result<Workdir> {
+    let mut needed = vec![disk.to_owned()];
     needed.extend(hs_start::remote::places_here(&system.source));
     needed.extend(system.kernel.iter().flat_map(|(kernel, initrd)| [kernel.clone(), initrd.clone()]));
     needed.extend(system.live.clone());

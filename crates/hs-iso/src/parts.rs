@@ -1,5 +1,6 @@
 //! What every medium and disk has of a system: its kernel, an initramfs and its image.
 
+use std::fs::File;
 use std::io::Write;
 use std::ops::ControlFlow;
 use std::path::{Path, PathBuf};
@@ -12,6 +13,7 @@ use hs_start::image::ImageSource;
 use hs_start::open::open_image;
 use hs_start::progress;
 use hs_units::ByteRange;
+use rustix::fs::{Access, access};
 
 use crate::initrd::{self, InitrdKind};
 use crate::system::{System, SystemPlace, kernel_path};
@@ -40,6 +42,35 @@ impl SystemSpec {
         self.source.file().filter(|path| path.is_dir())
     }
 
+    /// Looks whether [`place_kernel`](Self::place_kernel) would find a kernel, before anything is removed for
+    /// it. `work` is a path that the system must not cover.
+    pub(crate) fn check_kernel(&self, work: &Path) -> anyhow::Result<()> {
+        let is_readable =
+            |path: &Path| access(path, Access::READ_OK).with_context(|| format!("open {}", path.display()));
+        if let Some((kernel, initrd)) = &self.kernel {
+            return is_readable(kernel).and_then(|()| is_readable(initrd));
+        }
+        let live = self.live_program()?;
+        is_readable(&live)?;
+        self.open_system(vec![work.to_owned(), live])?.kernel_version().map(drop)
+    }
+
+    fn live_program(&self) -> anyhow::Result<PathBuf> {
+        self.live.clone().map_or_else(initrd::live_program, Ok)
+    }
+
+    /// Mounts the system where nothing of `needed` is covered.
+    fn open_system(&self, mut needed: Vec<PathBuf>) -> anyhow::Result<System> {
+        let place = match self.directory() {
+            Some(path) => SystemPlace::Directory(
+                path.canonicalize().with_context(|| format!("open {}", path.display()))?,
+            ),
+            None => SystemPlace::Image(Box::new(self.source.clone())),
+        };
+        needed.extend(hs_start::remote::places_here(&self.source));
+        System::open(&place, &needed)
+    }
+
     /// Puts kernel and initramfs into a folder. Gives the version of a kernel that is the system's. `work` is
     /// a folder that the system must not cover.
     pub(crate) fn place_kernel(
@@ -56,17 +87,9 @@ impl SystemSpec {
             copy(initrd, INITRD)?;
             return Ok(None);
         }
-        let live = self.live.clone().map_or_else(initrd::live_program, Ok)?;
+        let live = self.live_program()?;
         bar.spin("making the initramfs");
-        let place = match self.directory() {
-            Some(path) => SystemPlace::Directory(
-                path.canonicalize().with_context(|| format!("open {}", path.display()))?,
-            ),
-            None => SystemPlace::Image(Box::new(self.source.clone())),
-        };
-        let mut needed = vec![work.to_owned(), folder.to_owned(), live.clone()];
-        needed.extend(hs_start::remote::places_here(&self.source));
-        let system = System::open(&place, &needed)?;
+        let system = self.open_system(vec![work.to_owned(), folder.to_owned(), live.clone()])?;
         let version = system.kernel_version()?;
         initrd::make(&system, &version, &live, &self.initrd_kind, &folder.join(INITRD))?;
         system.copy_out(&kernel_path(&version), &folder.join(KERNEL))?;
@@ -95,7 +118,7 @@ impl SystemSpec {
             return std::fs::copy(file, image).map(drop).with_context(|| format!("copy {}", file.display()));
         }
         let written = || format!("write {}", image.display());
-        let mut file = std::fs::File::create(image).with_context(written)?;
+        let mut file = File::create(image).with_context(written)?;
         let mut failed = None;
         opened.store().stream(ByteRange::new(0, opened.store().len()), &mut |piece| match file
             .write_all(piece)

@@ -244,6 +244,9 @@ fn an_update_needs_the_room_of_what_it_replaces_only() {
     update(&large, &kernel).ok();
     update(&large, &kernel).ok();
     assert_eq!(look(&disk)["next"], "b");
+    // What cannot be started is seen before the slot is emptied.
+    update(&large, &[]).fails(1, &["no kernel"]);
+    assert_eq!(look(&disk)["next"], "b");
 }
 
 #[test]
