@@ -18,6 +18,7 @@ use anyhow::{Context, bail};
 use hs_linux::mounts::{MountTable, mounted_at, unmount_unused};
 use hs_output::whole_file::write_whole;
 use hs_service::background;
+use hs_service::signals::Ends;
 use hs_start::image::ImageSource;
 use hs_start::own_command::OwnCommand;
 
@@ -77,9 +78,9 @@ impl Places {
 /// Makes a bundle. What is mounted stays until [`remove`].
 ///
 /// # Errors
-/// When the folder has something in it, the image cannot be mounted, or it says no command. Then nothing of
-/// it stays.
-pub fn make(bundle: &Bundle) -> anyhow::Result<()> {
+/// When the folder has something in it, the image cannot be mounted, or it says no command, and when one of
+/// `signals` comes. Then nothing of it stays.
+pub fn make(bundle: &Bundle, signals: &Ends) -> anyhow::Result<()> {
     if !rustix::process::geteuid().is_root() {
         bail!("a bundle's root is mounted, which needs root: run with sudo");
     }
@@ -104,7 +105,10 @@ pub fn make(bundle: &Bundle) -> anyhow::Result<()> {
         Err(error) if error.kind() == std::io::ErrorKind::AlreadyExists => bail!(not_empty()),
         created => created.with_context(|| shown("make", &places.own))?,
     }
-    let made = fill(bundle, &places, &hostname);
+    let made = fill(bundle, &places, &hostname, signals).and_then(|()| match signals.take() {
+        None => Ok(()),
+        Some(_) => bail!(background::ENDED),
+    });
     if made.is_err() {
         if let Err(error) = take_down(&places) {
             log::warn!("{}: not all of it is removed: {error:#}", dir.display());
@@ -127,11 +131,11 @@ fn hostname(dir: &Path) -> anyhow::Result<String> {
     Ok(name[..end.unwrap_or_default()].to_owned())
 }
 
-fn fill(bundle: &Bundle, places: &Places, hostname: &str) -> anyhow::Result<()> {
+fn fill(bundle: &Bundle, places: &Places, hostname: &str, signals: &Ends) -> anyhow::Result<()> {
     for folder in [&places.root, &places.disk, &places.tree, &places.upper, &places.work] {
         fs::create_dir(folder).with_context(|| shown("make", folder))?;
     }
-    mount_tree(bundle, places)?;
+    mount_tree(bundle, places, signals)?;
     let command = OwnCommand::find(&places.tree, &bundle.command, bundle.entrypoint.as_ref())?;
     let permissions =
         fs::metadata(&places.tree).with_context(|| shown("look at", &places.tree))?.permissions();
@@ -151,7 +155,7 @@ fn fill(bundle: &Bundle, places: &Places, hostname: &str) -> anyhow::Result<()> 
 }
 
 /// Starts the server of the image's tree.
-fn mount_tree(bundle: &Bundle, places: &Places) -> anyhow::Result<()> {
+fn mount_tree(bundle: &Bundle, places: &Places, signals: &Ends) -> anyhow::Result<()> {
     let image = match (bundle.image.image.whole_address(), &bundle.image.image.trust) {
         (Some(address), Some(trust)) => format!("{address}#{trust}").into(),
         (Some(address), None) => address.into(),
@@ -166,7 +170,7 @@ fn mount_tree(bundle: &Bundle, places: &Places) -> anyhow::Result<()> {
         image,
         places.disk.clone().into(),
     ]);
-    match background::start(&arguments, "mount")? {
+    match background::start(&arguments, "mount", Some(signals))? {
         0 => Ok(()),
         _ => bail!("the image could not be mounted at {}", places.tree.display()),
     }

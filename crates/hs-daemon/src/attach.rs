@@ -81,7 +81,7 @@ pub fn run(args: &Attach, arguments: &[OsString], quiet: bool) -> anyhow::Result
         (Some(descriptors), Some(alive)) => standby::stand_by(args, arguments, descriptors, alive),
         (Some(descriptors), None) => server::serve(args, descriptors).map(|()| 0),
         (None, _) if args.foreground => guard::guard(args, arguments, quiet),
-        (None, _) => background::start(arguments, "attach"),
+        (None, _) => background::start(arguments, "attach", None),
     }
 }
 

@@ -107,7 +107,7 @@ pub fn run(args: &Mount, arguments: &[OsString], quiet: bool) -> anyhow::Result<
         bail!("{}: disk.img comes into this folder, so give --fs another one", fs.display());
     }
     if !args.foreground {
-        let code = background::start(arguments, "mount")?;
+        let code = background::start(arguments, "mount", None)?;
         if code == 0 && !quiet && !args.json {
             let dir = args.dir.display();
             match &args.fs {

@@ -8,13 +8,19 @@ use std::os::unix::process::CommandExt;
 use std::path::PathBuf;
 use std::process::{Child, Command, Stdio};
 
-use anyhow::Context;
+use anyhow::{Context, bail};
+use rustix::event::{PollFd, PollFlags, poll};
+use rustix::io::Errno;
 use serde_json::Value;
 
 use crate::own_arguments;
 use crate::run_folder::RunFolder;
+use crate::signals::Ends;
 use hs_output::log_output;
 use hs_output::show;
+
+/// What is said of work that a signal has ended.
+pub const ENDED: &str = "ended by a signal";
 
 /// This program once more: `subcommand` with the same `arguments` (all but the program's name) and further
 /// `flags`.
@@ -97,12 +103,17 @@ pub fn report_of(ready: File) -> anyhow::Result<Option<String>> {
 }
 
 /// Starts this program again in the background, and waits until it serves or has failed. Prints the object
-/// that it reports with `--json`, or its line for people.
+/// that it reports with `--json`, or its line for people. One of `signals` ends it before.
 ///
 /// # Errors
-/// When it cannot be started, or is not understood.
-pub fn start(arguments: &[OsString], subcommand: &str) -> anyhow::Result<i32> {
+/// When it cannot be started, or is not understood, or when a signal comes first.
+pub fn start(arguments: &[OsString], subcommand: &str, signals: Option<&Ends>) -> anyhow::Result<i32> {
     let (mut child, ready) = begin(arguments, subcommand, |_| {})?;
+    if signals.is_some_and(|signals| comes_before(signals, &ready)) {
+        drop(ready);
+        child.wait().context("wait for the server")?;
+        bail!(ENDED);
+    }
     if let Some(report) = report_of(ready)? {
         let object: Value = serde_json::from_str(&report).context("understand the server's report")?;
         match object {
@@ -115,6 +126,20 @@ pub fn start(arguments: &[OsString], subcommand: &str) -> anyhow::Result<i32> {
     // It has said why on standard error, which it shares.
     let status = child.wait().context("wait for the server")?;
     Ok(status.code().unwrap_or(1))
+}
+
+/// Waits until a signal comes, or the process says something or ends.
+fn comes_before(signals: &Ends, ready: &File) -> bool {
+    loop {
+        let mut events = [PollFd::new(ready, PollFlags::IN), PollFd::new(signals, PollFlags::IN)];
+        let polled = poll(&mut events, None);
+        if !events[0].revents().is_empty() || polled.is_err_and(|errno| errno != Errno::INTR) {
+            return false;
+        }
+        if signals.take().is_some() {
+            return true;
+        }
+    }
 }
 
 /// A descriptor that the parent, this program too, has passed for this process alone. What this one starts

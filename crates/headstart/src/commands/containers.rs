@@ -96,7 +96,7 @@ pub(crate) fn bundle(args: &Bundle, quiet: bool) -> anyhow::Result<()> {
         entrypoint: args.entrypoint.clone(),
         terminal: args.terminal,
     };
-    bundle::make(&bundle)?;
+    bundle::make(&bundle, &Ends::block().context("wait for signals")?)?;
     if args.json {
         return show::json(&shown(dir, false));
     }

@@ -525,6 +525,29 @@ fn a_signal_ends_what_waits_for_a_registry() {
 }
 
 #[test]
+fn a_bundle_that_a_signal_ends_leaves_nothing() {
+    if !has_tools(TOOLS) || !machine_has(START) {
+        return;
+    }
+    let scene = Scene::new();
+    let registry = registry_with(&scene, "one");
+    scene.image("a.hsi", 20, 208);
+    let relay = Relay::start(registry.port, |_| false);
+    let url = format!("oci+http://127.0.0.1:{}/own", relay.port);
+    run_here(&scene, &["push", "a.hsi", &url]).ok();
+    relay.hold(|line| line.starts_with("GET /v2/own/blobs"));
+    let working = Running::start_command(program(&scene, &["bundle", &url, "b", "--disk-cache=none"]));
+    wait_until("it is held", || relay.held() == 1);
+    working.signal(Signal::INT);
+    let (status, _, said) = working.end();
+    assert_eq!(status.code(), Some(1), "{said}");
+    assert!(said.contains("ended by a signal"), "{said}");
+    assert!(!scene.path("b").exists());
+    drop(registry);
+    scene.wait_until_clean();
+}
+
+#[test]
 fn no_container_is_no_bundle_or_conversion() {
     let scene = Scene::new();
     for word in ["app.hsi", "https://host/x", "s3://bucket/x"] {
