@@ -10,7 +10,7 @@ use std::thread;
 
 use hs_remote::http::{HttpClient, HttpError, Timeouts};
 use hs_remote::registry::{
-    Artifact, Attachment, Descriptor, IMAGE_TYPE, Logins, RegistryAddress, Repository, attach,
+    Artifact, Attachment, Descriptor, IMAGE_TYPE, Logins, RegistryAddress, Repository, attach, remove,
 };
 use hs_remote::{PushError, Pushed};
 
@@ -23,6 +23,8 @@ struct Registry {
     manifests: BTreeMap<String, Vec<u8>>,
     /// What it answers to requests for lists, by the page that is asked for; none where it has no such lists.
     lists: Option<Vec<(String, String)>>,
+    /// It removes nothing.
+    keeps_all: bool,
     /// Threads that read an index wait for one another, so many times.
     meeting: Option<(Arc<Barrier>, usize)>,
     requests: Vec<String>,
@@ -111,6 +113,11 @@ impl Registry {
                 true => ("200 OK", none(), Vec::new()),
                 false => missing,
             },
+            ("DELETE", _) if self.keeps_all => ("405 Method Not Allowed", none(), Vec::new()),
+            ("DELETE", _) => match self.manifests.remove(&last) {
+                Some(_) => ("202 Accepted", none(), Vec::new()),
+                None => missing,
+            },
             ("POST", false) => {
                 ("202 Accepted", format!("Location: /up/{}\r\n", self.blobs.len()), Vec::new())
             }
@@ -136,7 +143,8 @@ fn sha256(bytes: &[u8]) -> String {
 fn subject() -> Descriptor {
     let annotations = BTreeMap::new();
     let media_type = "application/vnd.oci.image.manifest.v1+json".to_owned();
-    Descriptor { media_type, digest: sha256(b"subject"), size: 7, artifact_type: None, annotations }
+    let artifact_type = Some("application/vnd.example".to_owned());
+    Descriptor { media_type, digest: sha256(b"subject"), size: 7, artifact_type, annotations }
 }
 
 fn list_tag() -> String {
@@ -187,6 +195,13 @@ fn without_a_list_of_the_registry_a_tag_has_it_and_sending_again_changes_nothing
     let found = listed(&address).expect("listed");
     assert_eq!((found.len(), found[0].annotations["of"].as_str()), (1, "one"));
     assert_eq!(Some(&found[0].digest), first.digest.as_ref());
+    // What is said of the subject stays with it.
+    let client = HttpClient::new(Timeouts::default()).expect("a client");
+    let repository = Repository::new(address.clone(), client, Logins::default());
+    let manifest = repository.manifest_of(&found[0].digest).expect("a manifest");
+    let manifest: serde_json::Value = serde_json::from_slice(&manifest).expect("JSON");
+    assert_eq!(manifest["subject"]["digest"], subject().digest);
+    assert!(manifest["subject"].get("artifactType").is_none(), "{manifest}");
     let before = state.lock().expect("no panic").manifests.clone();
     assert_eq!(send(&address, IMAGE_TYPE, b"one").expect("there"), Pushed { sent_bytes: 0, ..first });
     assert!(state.lock().expect("no panic").manifests == before);
@@ -246,6 +261,21 @@ fn what_is_gone_leaves_the_list_and_what_others_have_there_stays() {
     assert!(String::from_utf8_lossy(&index).contains(r#""kept":"yes""#));
 }
 
+#[test]
+fn a_registry_may_keep_what_is_to_be_removed() {
+    let (state, address) = start(None);
+    let digest = send(&address, IMAGE_TYPE, b"one").expect("sent").digest.expect("a digest");
+    let remove = || {
+        let client = HttpClient::new(Timeouts::default()).expect("a client");
+        remove(client, &address.at(&digest).expect("an address"), Logins::default()).expect("an answer")
+    };
+    state.lock().expect("no panic").keeps_all = true;
+    assert!(!remove());
+    state.lock().expect("no panic").keeps_all = false;
+    // What is gone is removed.
+    assert!(remove() && remove());
+}
+
 fn entry(artifact_type: &str, digest: &str) -> String {
     format!(r#"{{"mediaType":"m","digest":"{digest}","size":1,"artifactType":"{artifact_type}"}}"#)
 }
@@ -281,7 +311,17 @@ fn hostile_lists_are_refused_or_cut() {
     let (state, address) = start(Some(vec![(own, page(&full))]));
     // It goes on at itself without an end: entries are bounded, and so are pages.
     assert_eq!(listed(&address).expect("listed").len(), 1024);
-    state.lock().expect("no panic").lists.as_mut().expect("lists")[0].1 = page(&[]);
+    // Nothing is asked for that would not be taken.
+    let links = [1, 0].map(|to| format!("Link: </v2/a/b/referrers/x?page={to}>; rel=next\r\n"));
+    {
+        let mut state = state.lock().expect("no panic");
+        state.lists = Some(links.into_iter().map(|link| (link, page(&full))).collect());
+        state.requests.clear();
+    }
+    assert_eq!(listed(&address).expect("listed").len(), 1024);
+    assert_eq!(state.lock().expect("no panic").requests.len(), 2);
+    let empty = ("Link: </v2/a/b/referrers/x?page=0>; rel=next\r\n".to_owned(), page(&[]));
+    state.lock().expect("no panic").lists = Some(vec![empty]);
     assert_eq!(listed(&address).expect("listed"), []);
     assert!(state.lock().expect("no panic").requests.len() < 100);
     let elsewhere = "Link: <http://127.0.0.1:1/v2/>; rel=\"next\"\r\n".to_owned();

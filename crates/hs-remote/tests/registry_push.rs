@@ -133,8 +133,8 @@ fn send(
 fn an_upload_goes_on_where_the_registry_says_that_it_stands() {
     let bytes: Vec<u8> = (0..9_000_000_u32).map(|at| (at % 253) as u8).collect();
     let (state, address) = start();
-    // Of three pieces, the last is cut twice and the first once.
-    state.lock().expect("no panic").cuts = vec![100_000, 0, 2_000_000];
+    // Of three pieces, the last is cut twice and the first once; before, nothing of it comes.
+    state.lock().expect("no panic").cuts = vec![100_000, 0, 2_000_000, 0];
     let pushed = send(&bytes, &address, None, &mut |_, _| ControlFlow::Continue(())).expect("sent");
     assert_eq!(pushed.sent_bytes, bytes.len() as u64);
     {

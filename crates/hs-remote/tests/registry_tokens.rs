@@ -34,7 +34,7 @@ struct Registry {
     signature: AtomicU64,
     /// How often each signature was used.
     fetched: Mutex<BTreeMap<u64, u64>>,
-    good_for: u64,
+    good_for: AtomicU64,
     token_good_for: u64,
     /// Answers with bytes of the blob.
     given: AtomicU64,
@@ -91,7 +91,7 @@ impl Registry {
             shown: AtomicU64::new(0),
             signature: AtomicU64::new(0),
             fetched: Mutex::default(),
-            good_for,
+            good_for: AtomicU64::new(good_for),
             token_good_for,
             given: AtomicU64::new(0),
         });
@@ -158,7 +158,7 @@ impl Registry {
             *used += 1;
             *used
         });
-        if used.is_none_or(|used| used > self.good_for) {
+        if used.is_none_or(|used| used > self.good_for.load(SeqCst)) {
             return answer(stream, "403 Forbidden", "", b"");
         }
         self.give(stream, &head);
@@ -222,6 +222,15 @@ fn addresses_that_are_good_for_one_request_are_enough_for_many() {
     let (registry, store) = open(&blob, true, 1, u64::MAX);
     read_by_many(&store, &blob);
     assert!(registry.signature.load(SeqCst) >= registry.given.load(SeqCst));
+}
+
+#[test]
+fn addresses_that_are_never_good_are_not_asked_for_without_an_end() {
+    let blob = blob();
+    let (registry, store) = open(&blob, true, 1, u64::MAX);
+    registry.good_for.store(0, SeqCst);
+    store.read_at(200_000, &mut [0; 5000]).expect_err("refused");
+    assert!(registry.signature.load(SeqCst) < 20, "{:?}", registry.signature);
 }
 
 #[test]

@@ -175,3 +175,18 @@ fn a_redirect_leads_to_http_or_https_only() {
     let error = other.expect_err("another protocol");
     assert!(error.to_string().contains("neither http nor https") && !error.is_transient(), "{error}");
 }
+
+#[test]
+fn an_error_says_whether_there_was_a_connection() {
+    let server = TcpListener::bind("127.0.0.1:0").expect("a port");
+    let client = HttpClient::new(Timeouts::default()).expect("a client");
+    let request = request(&server, 1);
+    let says = || ask(&client, &request).map(drop).expect_err("no answer").to_string();
+    std::thread::scope(|scope| {
+        scope.spawn(|| drop(accept(&server)));
+        let said = says();
+        assert!(said.contains("the connection failed"), "{said}");
+    });
+    drop(server);
+    assert!(says().contains("no connection"), "{}", says());
+}
