@@ -47,6 +47,7 @@ mod iso_record;
 mod jails;
 mod keeps;
 mod kept_boots;
+mod kept_packages;
 mod kept_roots;
 mod kills;
 mod lab;
