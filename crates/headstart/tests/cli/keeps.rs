@@ -13,7 +13,8 @@ use crate::mounts::umount;
 use crate::nbd::{end, holed, serve};
 use crate::nbd_writer::{FUA, NbdWriter};
 use crate::qemu_boots::{QEMU, linux_guest};
-use crate::scene::{Running, Scene, has_tools, machine_has, run, tool, wait_until};
+use crate::recorded_ext4::{self, Medium};
+use crate::scene::{Running, START, Scene, has_tools, machine_has, run, tool, wait_until};
 
 /// So many times a server is killed while it writes; or as often as this variable says.
 const KILLS: u64 = 20;
@@ -248,6 +249,65 @@ fn a_file_becomes_smaller_while_nothing_is_written() {
     let server = keeping(&scene);
     assert!(connect(&scene).read(0, disk.len() as u32).expect("read") == disk);
     end(server);
+}
+
+/// The kernel tells of a failed write once, and drops what was not written.
+#[test]
+fn a_medium_that_fails_is_an_error_and_all_before_stays() {
+    if !machine_has(START) || !has_tools(recorded_ext4::TOOLS) {
+        return;
+    }
+    let scene = Scene::new();
+    let disk = holed(&scene, "disk.hsi");
+    let (raw, place) = (scene.arg("medium.raw"), scene.folder("place"));
+    fs::File::create(&raw).expect("made").set_len(32 << 20).expect("made");
+    tool("mkfs.ext4", &["-q", "-b", "4096", "-J", "size=4", "-E", "lazy_itable_init=0", &raw]);
+    let medium = Medium::show(&scene, fs::read(&raw).expect("read"));
+    medium.mount(&place);
+    let changes = scene.arg("place/changes");
+    let keeping = || serve(&scene, &["--unsupervised", "--keep", &changes, &scene.arg("disk.hsi")]);
+    let server = keeping();
+    let mut client = connect(&scene);
+    let offset = |block: usize| (block * BLOCK) as u64;
+    for block in 0..20 {
+        assert_eq!(client.write(0, offset(block), &[block as u8 + 1; BLOCK]).expect("answered"), 0);
+    }
+    assert_eq!(client.flush().expect("answered"), 0);
+    medium.is_failing.store(true, SeqCst);
+    assert_eq!(client.write(0, offset(3), &[200; BLOCK]).expect("answered"), 0);
+    let eio = libc::EIO.cast_unsigned();
+    assert_eq!(client.flush().expect("answered"), eio);
+    // Once and for all, also where the medium would take it again.
+    medium.is_failing.store(false, SeqCst);
+    assert_eq!(client.flush().expect("answered"), eio);
+    assert_eq!(client.write(0, offset(30), &[9; BLOCK]).expect("answered"), eio);
+    assert_eq!(client.trim(0, BLOCK as u32).expect("answered"), eio);
+    for block in (0..20).filter(|block| *block != 3) {
+        assert!(client.read(offset(block), BLOCK as u32).expect("read") == [block as u8 + 1; BLOCK]);
+    }
+    assert!(client.read(offset(600), 100 * BLOCK as u32).expect("read") == disk[600 * BLOCK..]);
+    server.signal(Signal::TERM);
+    let (status, _, said) = server.end();
+    assert_eq!(status.code(), Some(1), "{said}");
+    assert_eq!(said.matches("nothing is written any more").count(), 1, "{said}");
+    assert!(said.contains("Input/output error") && said.contains(&changes), "{said}");
+
+    // The file system went read-only as well; what it has is what was flushed.
+    tool("umount", &[&place]);
+    medium.mount(&place);
+    run(["overlay", "check", &changes]).ok();
+    let server = keeping();
+    let mut client = connect(&scene);
+    for block in 0..20 {
+        let found = client.read(offset(block), BLOCK as u32).expect("read");
+        let is_lost = block == 3 && found == [200; BLOCK];
+        assert!(found == [block as u8 + 1; BLOCK] || is_lost, "block {block}");
+    }
+    assert_eq!(client.write(FUA, 0, &[7; BLOCK]).expect("answered"), 0);
+    end(server);
+    tool("umount", &[&place]);
+    medium.end();
+    scene.wait_until_clean();
 }
 
 /// What is known of a block of which one client writes one version after the other.

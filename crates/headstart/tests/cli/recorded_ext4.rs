@@ -5,8 +5,10 @@ use std::fs::{self, File};
 use std::io::{Error, Read, Write};
 use std::os::unix::net::UnixListener;
 use std::path::Path;
-use std::process::Command;
+use std::process::{Child, Command};
+use std::sync::atomic::{AtomicBool, Ordering::SeqCst};
 use std::sync::{Arc, Mutex};
+use std::thread::JoinHandle;
 use std::time::Duration;
 
 use hs_keep::{KeepFile, OpenedAs};
@@ -21,10 +23,10 @@ use crate::scene::{START, Scene, has_tools, machine_has, run, tool, wait_until};
 /// So many states are examined, or as many as this variable says.
 const FLUSHES: usize = 20;
 const FLUSHES_VARIABLE: &str = "FLUSHES";
-const TOOLS: &[&str] = &["nbdfuse", "fusermount3", "mkfs.ext4", "e2fsck", "debugfs"];
+pub(crate) const TOOLS: &[&str] = &["nbdfuse", "fusermount3", "mkfs.ext4", "e2fsck", "debugfs"];
 const PACKAGES: u64 = 16;
 
-enum Event {
+pub(crate) enum Event {
     Write(u64, Vec<u8>),
     Flush,
     /// The package database has this version since before the flush that follows.
@@ -33,8 +35,14 @@ enum Event {
 
 type Log = Arc<Mutex<Vec<Event>>>;
 
-/// Serves a disk over NBD to one client, by the old handshake, and notes what it writes.
-fn record(listener: &UnixListener, mut disk: Vec<u8>, log: &Log) -> Result<(), Error> {
+/// Serves a disk over NBD to one client, by the old handshake, and notes what it writes. Writes and flushes
+/// fail while `is_failing`.
+fn record(
+    listener: &UnixListener,
+    mut disk: Vec<u8>,
+    log: &Log,
+    is_failing: &AtomicBool,
+) -> Result<(), Error> {
     let (mut stream, _) = listener.accept()?;
     let mut hello = b"NBDMAGIC\0\0\x42\x02\x81\x86\x12\x53".to_vec();
     hello.extend((disk.len() as u64).to_be_bytes());
@@ -54,6 +62,13 @@ fn record(listener: &UnixListener, mut disk: Vec<u8>, log: &Log) -> Result<(), E
         reply.extend(&head[8..16]);
         match head[7] {
             0 => reply.extend(&disk[range]),
+            1 | 3 if is_failing.load(SeqCst) => {
+                std::io::copy(
+                    &mut (&stream).take(if head[7] == 1 { len as u64 } else { 0 }),
+                    &mut std::io::sink(),
+                )?;
+                reply[7] = libc::EIO as u8;
+            }
             1 => {
                 stream.read_exact(&mut disk[range.clone()])?;
                 log.lock().expect("no panic").push(Event::Write(offset, disk[range].to_vec()));
@@ -95,27 +110,54 @@ fn install(root: &Path, log: &Log) -> Result<(), Error> {
     Ok(())
 }
 
+/// A disk in memory that the kernel writes to.
+pub(crate) struct Medium {
+    recorder: JoinHandle<Result<(), Error>>,
+    showing: Child,
+    folder: String,
+    log: Log,
+    /// Its writes and flushes fail.
+    pub(crate) is_failing: Arc<AtomicBool>,
+}
+
+impl Medium {
+    pub(crate) fn show(scene: &Scene, disk: Vec<u8>) -> Self {
+        let (log, is_failing) = (Log::default(), Arc::new(AtomicBool::new(false)));
+        let listener = UnixListener::bind(scene.path("recorder")).expect("bound");
+        let recorder = {
+            let (log, is_failing) = (Arc::clone(&log), Arc::clone(&is_failing));
+            std::thread::spawn(move || record(&listener, disk, &log, &is_failing))
+        };
+        let (folder, socket) = (scene.folder("recorded"), scene.arg("recorder"));
+        let showing =
+            Command::new("nbdfuse").args([&folder, "--unix", &socket]).spawn().expect("nbdfuse starts");
+        wait_until("the disk is shown", || scene.path("recorded/nbd").exists());
+        Self { recorder, showing, folder, log, is_failing }
+    }
+
+    /// Mounts its file system.
+    pub(crate) fn mount(&self, place: &str) {
+        tool("mount", &["-o", "loop", &format!("{}/nbd", self.folder), place]);
+    }
+
+    /// Gives what was written to it.
+    pub(crate) fn end(mut self) -> Vec<Event> {
+        unmount_by("fusermount3", &["-u", &self.folder]);
+        assert!(self.showing.wait().expect("ended").success());
+        self.recorder.join().expect("no panic").expect("its client reads and writes");
+        Arc::into_inner(self.log).expect("the only one").into_inner().expect("no panic")
+    }
+}
+
 /// What a kernel wrote to the file system in this file.
 fn recorded(scene: &Scene, disk: &[u8]) -> Vec<Event> {
-    let log = Log::default();
-    let listener = UnixListener::bind(scene.path("recorder")).expect("bound");
-    let recorder = {
-        let (disk, log) = (disk.to_vec(), Arc::clone(&log));
-        std::thread::spawn(move || record(&listener, disk, &log))
-    };
-    let (dir, root) = (scene.folder("recorded"), scene.folder("mounted"));
-    let socket = scene.arg("recorder");
-    let mut showing =
-        Command::new("nbdfuse").args([&dir, "--unix", &socket]).spawn().expect("nbdfuse starts");
-    wait_until("the disk is shown", || scene.path("recorded/nbd").exists());
-    tool("mount", &["-o", "loop", &scene.arg("recorded/nbd"), &root]);
-    let installed = install(&scene.path("mounted"), &log);
+    let medium = Medium::show(scene, disk.to_vec());
+    let root = scene.folder("mounted");
+    medium.mount(&root);
+    let installed = install(&scene.path("mounted"), &medium.log);
     tool("umount", &[&root]);
-    unmount_by("fusermount3", &["-u", &dir]);
-    assert!(showing.wait().expect("ended").success());
-    recorder.join().expect("no panic").expect("its client reads and writes");
     installed.expect("all was written");
-    Arc::into_inner(log).expect("the only one").into_inner().expect("no panic")
+    medium.end()
 }
 
 /// The disk that a copy of the file holds, as a file that e2fsck finds whole once its journal is replayed;
