@@ -102,6 +102,59 @@ fn a_channel_that_moves_on_brings_only_what_is_new() {
     assert!(fs::read(scene.path("out.raw")).expect("exported") == disk(&scene, "www/v2.hsi"));
 }
 
+/// What machines recorded gives the image of the channel another hot region; the rest of it they have.
+#[test]
+fn profiles_of_a_fleet_improve_what_is_published() {
+    if !machine_has(&[NGINX]) {
+        return;
+    }
+    let scene = Scene::new();
+    two_versions(&scene);
+    let key = run(["keygen", &scene.arg("k")]).ok().stdout.trim().to_owned();
+    let nginx = Nginx::start(&scene, "");
+    let address = format!("{}{key}", nginx.url("stable.minisig"));
+    let cache = "--disk-cache=cache";
+    let publish = |image: &str, date: &str| {
+        let (image, secret) = (scene.arg(&format!("www/{image}")), scene.arg("k.key"));
+        run(["sign", &image, "--key", &secret, "--channel", "stable", "--date", date]).ok();
+    };
+    let fill = || run_remote(&scene, &["cache", "fill", &address, "--json", cache]).ok().json();
+    publish("v1.hsi", "2026-01-01");
+    let first = fill();
+
+    // Two machines start something else: of the first blocks of the large file each reads most.
+    let disk = disk(&scene, "www/v1.hsi");
+    let large = fs::read(scene.path("tree/large")).expect("the file");
+    let large = hs_testing::place(&disk, &large[..BLOCK]).expect("it is there") / BLOCK;
+    let profiles = [3, 5].map(|left_out| {
+        let name = format!("of-{left_out}.hsp");
+        let read = (0..60).filter(|block| block % left_out != 0).map(|block| (large + block) as u64);
+        write_profile(&scene, &name, "www/v1.hsi", &disk, read);
+        scene.arg(&name)
+    });
+    let (v1, better) = (scene.arg("www/v1.hsi"), scene.arg("www/better.hsi"));
+    let words = ["-q", "optimize", &v1, "-p", &profiles[0], "-p", &profiles[1], "-o", &better, "--variants"];
+    run(words.iter().chain(&["--max-chunk", "32K"])).ok();
+    publish("better.hsi", "2026-01-02");
+    let second = fill();
+    let about = |image: &str| run(["inspect", "--json", image]).ok().json();
+    assert_eq!(second["name"], about(&better)["image_digest"]);
+    assert_eq!(about(&v1)["cold_digest"], about(&better)["cold_digest"]);
+    // No chunk of the disk comes again, nor of the hot region those that stay: only the large file's blocks
+    // beside the tables.
+    let number = |value: &Value| value.as_u64().expect("a number");
+    let bound = (60 * BLOCK + (16 << 10)) as u64;
+    assert!(number(&second["fetched_bytes"]) < bound, "{second}");
+    assert!(number(&second["kept_bytes"]) >= number(&first["fetched_bytes"]) - bound, "{second}");
+    let hot = &about(&better)["hot_segments"][0]["hot_bytes"];
+    assert!(number(hot) >= 220 * BLOCK as u64, "{hot}");
+    // It starts from the new one without the network.
+    drop(nginx);
+    let out = ["-o", "out.raw", "--format", "raw", "--offline"];
+    run_remote(&scene, &[&["export", &address, cache][..], &out].concat()).ok();
+    assert!(fs::read(scene.path("out.raw")).expect("exported") == disk);
+}
+
 /// Its pointer is there before its image, or before all of it.
 #[test]
 fn a_channel_is_followed_when_its_image_is_there() {
