@@ -25,6 +25,7 @@ pub(crate) const LONG: &[Step] = &[
     ("kept", |root| cli(root, "keeps::what_was_flushed", "KILLS", "1000")),
     ("kept-boots", |root| cli(root, "kept_boots::", "KILLS", "100")),
     ("recorded", |root| cli(root, "recorded_ext4::", "FLUSHES", "1000")),
+    ("kept-cuts", |root| filtered(root, "hs-overlay", "power_cuts::", &[("HEADSTART_POWER_CUTS", "10000")])),
     ("week", |root| filtered(root, "hs-overlay", "week::", &[("HEADSTART_OVERLAY_HOURS", "168")])),
     ("damage", |root| filtered(root, "hs-disk", "damage::", &[("EVERY_BYTE", "1")])),
     ("mutants", |root| mutants::check(root)),
