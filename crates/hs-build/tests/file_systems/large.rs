@@ -56,6 +56,34 @@ fn directories_of_many_names_have_an_index_that_finds_each() {
     assert_eq!([links(""), links("files"), links("folders")], [5, 2, 1]);
 }
 
+/// Two blocks of the index, one of names, and one of inodes. Each lookup is the first of its mount.
+#[test]
+fn a_cold_lookup_among_200000_names_reads_four_blocks_at_most() {
+    let mut plan = plan();
+    let directory = plan.add(NodeId::ROOT, b"files", &Kind::Directory, &META).unwrap();
+    for number in 0..200_000 {
+        plan.add(directory, format!("file {number}").as_bytes(), &EMPTY, &META).unwrap();
+    }
+    let disk = write(&lay_out(plan), |_, _, _| ());
+    let at = tempfile::tempdir().unwrap();
+    let mut most = [0; 2];
+    for number in (0..220_000).step_by(9_973) {
+        // The kernel reads ahead in tables of inodes, 32 blocks if it is not told otherwise.
+        let Some(mount) = Mount::with(disk.path(), at.path(), "loop,ro,inode_readahead_blks=0") else {
+            return;
+        };
+        let opened = File::open(at.path().join("files")).unwrap();
+        let before = mount.blocks_read();
+        let found = fs::symlink_metadata(at.path().join(format!("files/file {number}"))).is_ok();
+        assert_eq!(found, number < 200_000, "{number}");
+        let blocks = &mut most[usize::from(found)];
+        *blocks = mount.blocks_read().saturating_sub(before).max(*blocks);
+        drop(opened);
+    }
+    // A name that is not there has no inode.
+    assert_eq!(most, [3, 4]);
+}
+
 #[test]
 fn a_file_has_65000_names_and_no_more() {
     let mut plan = plan();

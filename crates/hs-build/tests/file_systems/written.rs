@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 use std::ffi::OsStr;
 use std::fs::File;
 use std::os::unix::ffi::OsStrExt;
-use std::os::unix::fs::FileExt;
+use std::os::unix::fs::{FileExt, MetadataExt};
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
@@ -84,14 +84,29 @@ pub(crate) struct Mount(PathBuf);
 impl Mount {
     /// Mounts a disk, where the user may.
     pub(crate) fn new(disk: &Path, at: &Path) -> Option<Self> {
+        Self::with(disk, at, "loop,ro")
+    }
+
+    /// The same with these options.
+    pub(crate) fn with(disk: &Path, at: &Path, options: &str) -> Option<Self> {
         if !rustix::process::geteuid().is_root() {
             hs_testing::skip_part("mounting needs root");
             return None;
         }
-        let arguments = ["-t", "ext4", "-o", "loop,ro"].map(OsStr::new);
+        let arguments = ["-t", "ext4", "-o", options].map(OsStr::new);
         let status = Command::new("mount").args(arguments).args([disk, at]).status().expect("mount starts");
         assert!(status.success());
         Some(Self(at.to_owned()))
+    }
+
+    /// Blocks of 4 KiB that the kernel has read of the disk, by its own count
+    /// (Documentation/block/stat.rst).
+    pub(crate) fn blocks_read(&self) -> u64 {
+        let device = std::fs::metadata(&self.0).unwrap().dev();
+        let (major, minor) = (rustix::fs::major(device), rustix::fs::minor(device));
+        let counts = std::fs::read_to_string(format!("/sys/dev/block/{major}:{minor}/stat")).unwrap();
+        let sectors: u64 = counts.split_whitespace().nth(2).unwrap().parse().unwrap();
+        sectors.div_ceil(8)
     }
 }
 
