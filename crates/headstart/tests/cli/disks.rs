@@ -115,6 +115,46 @@ fn file_systems_of_small_blocks_are_mounted() {
     });
 }
 
+/// Of every kind of FAT, and with sectors of 512 and of 4096 bytes.
+#[test]
+fn a_fat_is_mounted_where_the_kernel_can() {
+    if !machine_has(&[]) || !has_tools(&["mkfs.vfat", "mcopy"]) {
+        return;
+    }
+    let scene = Scene::new();
+    fs::write(scene.path("content"), "of a camera").expect("written");
+    for (name, bits, sector, mib) in [
+        ("f12", "12", "512", 2),
+        ("f16", "16", "512", 20),
+        ("f32", "32", "512", 40),
+        ("f4k", "32", "4096", 280),
+    ] {
+        let disk = empty(&scene, name, mib * MIB);
+        tool("mkfs.vfat", &["-F", bits, "-S", sector, &disk]).ok();
+        tool("mcopy", &["-i", &disk, &scene.arg("content"), "::content.txt"]).ok();
+        let image = built(&disk, &[]);
+        run(["verify", &image, "--against", &disk]).ok();
+        if !kernel_mounts("vfat") {
+            refused(&scene, &image, &[], &["cannot mount vfat", "modprobe vfat"]);
+            continue;
+        }
+        mounted(&scene, &image, &[], |fs| {
+            let content = fs::read_to_string(format!("{fs}/content.txt")).expect("read");
+            assert_eq!(content, "of a camera", "{name}");
+        });
+    }
+    if !kernel_mounts("vfat") {
+        hs_testing::skip_part("this kernel has no driver for FAT");
+    }
+}
+
+/// Whether the kernel has a driver for this file system; a module of it is loaded.
+fn kernel_mounts(file_system: &str) -> bool {
+    let _ = Command::new("modprobe").args(["-q", file_system]).status();
+    let known = fs::read_to_string("/proc/filesystems").expect("read");
+    known.split_whitespace().any(|word| word == file_system)
+}
+
 #[test]
 fn why_the_kernel_refuses_a_file_system_is_said() {
     if !machine_has(&[]) || !has_tools(&["mke2fs"]) {
