@@ -20,6 +20,7 @@ use std::path::Path;
 use std::process::{Command, Stdio};
 
 use crate::initramfs::{self, Entry};
+use crate::root_device::root_device;
 
 /// Built by this crate's build script; empty for processors without User-mode Linux.
 static PROGRAM: &[u8] = include_bytes!(concat!(env!("OUT_DIR"), "/first_program"));
@@ -36,7 +37,7 @@ const FOLDER: &str = "/headstart";
 /// The programs that the kernel tries when its command line names none.
 const USUAL: [&str; 4] = ["/sbin/init", "/etc/init", "/bin/init", "/bin/sh"];
 /// The disk of a guest of User-mode Linux.
-const UML_DISK: &str = "/dev/ubda";
+pub(crate) const UML_DISK: &str = "/dev/ubda";
 /// The bytes of settings that the program reads.
 const MOST_SETTINGS_BYTES: usize = 8191;
 
@@ -47,6 +48,8 @@ pub struct GuestRoot {
     pub read_ahead_kib: Option<u32>,
     /// The file system in the disk, as `mount(2)` calls it.
     pub file_system: &'static str,
+    /// The number of the partition that it is; the whole disk when not given.
+    pub partition: Option<u32>,
     /// The program that it executes, when that is not the usual one.
     pub init: Option<String>,
 }
@@ -92,7 +95,7 @@ impl FirstProgram {
         lines.push(format!("failed headstart: cannot start {}", programs.join(" or ")));
         lines.extend(programs.iter().map(|program| format!("program {program}")));
         if let Some(root) = &self.root {
-            lines.push(format!("disk {UML_DISK}"));
+            lines.push(format!("disk {}", root_device(UML_DISK, root.partition)));
             lines.push(format!("file-system {}", root.file_system));
             lines.extend(root.read_ahead_kib.map(|kib| format!("read-ahead {}", u64::from(kib) * 2)));
         }
@@ -137,7 +140,7 @@ mod tests {
 
     fn root(init: Option<&str>) -> Option<GuestRoot> {
         let init = init.map(str::to_owned);
-        Some(GuestRoot { read_ahead_kib: Some(32), file_system: "ext4", init })
+        Some(GuestRoot { read_ahead_kib: Some(32), file_system: "ext4", partition: None, init })
     }
 
     #[test]

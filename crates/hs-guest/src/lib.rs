@@ -28,6 +28,7 @@ pub mod preload;
 pub mod qemu;
 pub mod qemu_trial;
 pub mod resumable;
+mod root_device;
 pub mod uml;
 pub mod uml_trial;
 pub mod xstate;

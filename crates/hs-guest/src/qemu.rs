@@ -9,6 +9,7 @@ use crate::first_program::RDINIT;
 use crate::jail::{self, JailEntry};
 use crate::network::Network;
 use crate::resumable::Resumable;
+use crate::root_device::root_device;
 use crate::{GuestError, Input, Launch};
 
 /// The program's usual name.
@@ -132,7 +133,7 @@ impl Bus {
         }
     }
 
-    const fn root(self) -> &'static str {
+    const fn disk(self) -> &'static str {
         match self {
             Self::Virtio => "/dev/vda",
             Self::Nvme => "/dev/nvme0n1",
@@ -213,8 +214,11 @@ pub struct Qemu {
     pub program: PathBuf,
     /// What it begins with.
     pub begin: Begin,
-    /// The disk that it boots from: one file system, without partitions.
+    /// The disk that it boots from.
     pub drive: Drive,
+    /// The number of the partition with its root, for a kernel that is loaded; the root is the whole disk when
+    /// not given.
+    pub partition: Option<u32>,
     /// What it writes goes to the disk. Otherwise the disk never changes.
     pub keeps: bool,
     /// How the guest sees that.
@@ -356,7 +360,7 @@ impl Qemu {
     /// ("IO-APIC + timer doesn't work!"); a translated one on a host that has no time for it is told to
     /// believe it.
     fn kernel_words(&self) -> String {
-        let root = self.bus.root();
+        let root = root_device(self.bus.disk(), self.partition);
         let mut words = format!("root={root} rw console=ttyS0 panic=-1 no_timer_check systemd.show_status=1");
         if self.tells_processes() {
             words.push_str(&format!(" rdinit={RDINIT}"));
@@ -487,6 +491,7 @@ mod tests {
             program: "/usr/bin/qemu-system-x86_64".into(),
             begin: Begin::Kernel { kernel: "/boot/vmlinuz".into(), initrd: None },
             drive: Drive::Nbd { socket: "/mnt/a,b/socket".into(), export: "disk".into() },
+            partition: None,
             keeps: false,
             bus: Bus::Virtio,
             cpu: None,
@@ -532,6 +537,7 @@ mod tests {
     fn files_and_buses_are_as_told() {
         let guest = Qemu {
             drive: Drive::File("/mnt/disk.img".into()),
+            partition: Some(2),
             bus: Bus::Nvme,
             begin: Begin::Kernel { kernel: "/boot/vmlinuz".into(), initrd: Some("/boot/initrd".into()) },
             ..qemu()
@@ -539,7 +545,7 @@ mod tests {
         let launch = guest.launch();
         assert!(after(&launch, "-drive")[0].ends_with("file.driver=file,file.filename=/mnt/disk.img"));
         assert!(after(&launch, "-device")[0].starts_with("nvme,"));
-        assert!(after(&launch, "-append")[0].starts_with("root=/dev/nvme0n1 "));
+        assert!(after(&launch, "-append")[0].starts_with("root=/dev/nvme0n1p2 "));
         assert_eq!(after(&launch, "-initrd"), ["/boot/initrd"]);
     }
 

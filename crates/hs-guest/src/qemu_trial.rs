@@ -57,6 +57,7 @@ fn guest(program: &Path, accelerator: Accelerator, folder: &Path, kernel: PathBu
         program: program.to_owned(),
         begin: Begin::Kernel { kernel, initrd: None },
         drive: Drive::File(PathBuf::new()),
+        partition: None,
         keeps: false,
         bus: Bus::Virtio,
         accelerator,

@@ -10,7 +10,8 @@ use std::path::{Path, PathBuf};
 use hs_units::ByteSize;
 
 use crate::jail::JailEntry;
-use crate::{GuestError, Input, Launch, preload};
+use crate::root_device::root_device;
+use crate::{GuestError, Input, Launch, first_program, preload};
 
 /// The program's name in Debian.
 pub const PROGRAM: &str = "linux.uml";
@@ -31,8 +32,10 @@ const SCRATCH_SLACK_BYTES: u64 = 1 << 20;
 pub struct Uml {
     /// The program.
     pub kernel: PathBuf,
-    /// The disk that it boots from: one file system, without partitions.
+    /// The disk that it boots from.
     pub disk: PathBuf,
+    /// The number of the partition with its root; the root is the whole disk when not given.
+    pub partition: Option<u32>,
     /// It writes to the disk itself.
     pub keeps: bool,
     /// An empty folder for what it writes to the disk, and for its control socket.
@@ -118,7 +121,8 @@ impl Uml {
         ];
         command.extend(disk);
         command.extend([folder, "umid=guest".into()]);
-        let words = "root=/dev/ubda rw con0=null,fd:1 con=null ssl=null console=tty0 systemd.show_status=1";
+        command.push(format!("root={}", root_device(first_program::UML_DISK, self.partition)).into());
+        let words = "rw con0=null,fd:1 con=null ssl=null console=tty0 systemd.show_status=1";
         command.extend(words.split(' ').map(OsString::from));
         if self.is_watched {
             command.push("ssl0=null,fd:0".into());
@@ -210,6 +214,7 @@ mod tests {
         Uml {
             kernel: "/usr/bin/linux.uml".into(),
             disk: "/mnt/disk/disk.img".into(),
+            partition: None,
             keeps: false,
             scratch: "/mnt/scratch".into(),
             memory_folder: "/mnt/memory".into(),
@@ -235,6 +240,13 @@ mod tests {
     fn a_disk_that_keeps_what_is_written_is_written_at_once() {
         let command = Uml { keeps: true, ..uml() }.command().unwrap();
         assert!(command.contains(&"ubd0s=/mnt/disk/disk.img".into()), "{command:?}");
+        assert!(command.contains(&"root=/dev/ubda".into()), "{command:?}");
+    }
+
+    #[test]
+    fn the_root_may_be_a_partition() {
+        let command = Uml { partition: Some(2), ..uml() }.command().unwrap();
+        assert!(command.contains(&"root=/dev/ubda2".into()), "{command:?}");
     }
 
     #[test]

@@ -59,7 +59,7 @@ impl Trial {
 
     fn initramfs(&self) -> Result<PathBuf, GuestError> {
         let path = self.scratch.join("trial-initramfs");
-        let root = GuestRoot { read_ahead_kib: Some(0), file_system: "ext4", init: None };
+        let root = GuestRoot { read_ahead_kib: Some(0), file_system: "ext4", partition: None, init: None };
         let program = FirstProgram { root: Some(root), watch: None };
         // The guest's user reads it, whatever this process's umask is.
         let readable = Permissions::from_mode(0o444);
@@ -75,6 +75,7 @@ impl Trial {
         Uml {
             kernel: self.kernel.clone(),
             disk: PathBuf::new(),
+            partition: None,
             keeps: false,
             scratch: self.scratch.clone(),
             memory_folder: self.memory_folder.clone(),

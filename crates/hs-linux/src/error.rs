@@ -137,8 +137,8 @@ pub enum LinuxError {
     },
     /// The disk has partitions, and none was chosen.
     #[error(
-        "{} has a {} partition table with {}, and no file system of its own:\n{table}\n`mount --fs` and `run` \
-         take one of them by --partition{}; `headstart build DISK --partition{} -o PART.hsi` makes an image of it \
+        "{} has a {} partition table with {}, and no file system of its own:\n{table}\n`mount --fs`, `run` \
+         and `boot` take one of them by --partition{}; `headstart build DISK --partition{} -o PART.hsi` makes an image of it \
          alone, which is prefetched best",
         path.display(), table.scheme, count(table), example(table), example(table)
     )]

@@ -16,8 +16,8 @@ pub struct Volume {
     pub file_system: FileSystem,
     /// The whole disk, or a partition.
     pub range: ByteRange,
-    /// Whether `range` is a partition.
-    pub is_partition: bool,
+    /// The number of the partition that `range` is.
+    pub partition: Option<u32>,
     /// Logical sectors that a device needs so that the driver takes it: 512 or 4096 bytes.
     pub sector_bytes: u32,
     /// Whether its journal holds changes that are not in place.
@@ -80,9 +80,8 @@ impl Volume {
         // The last sector of a device must be a whole one.
         let is_whole = range.len.is_multiple_of(4096);
         let sector_bytes = if is_whole { found.sector_bytes } else { 512 };
-        let is_partition = partition.is_some();
         let hs_volumes::FileSystem { journal, block_bytes, bytes, .. } = *found;
-        Ok(Self { file_system, range, is_partition, sector_bytes, journal, block_bytes, bytes })
+        Ok(Self { file_system, range, partition, sector_bytes, journal, block_bytes, bytes })
     }
 
     /// Why a driver refuses it, as far as its superblock tells.

@@ -195,7 +195,7 @@ impl MountedFs {
             direct_io: options.direct_io || replays,
             read_only: !replays && !options.writes,
             sector_bytes: volume.sector_bytes,
-            part: volume.is_partition.then_some(volume.range),
+            part: volume.partition.map(|_| volume.range),
         };
         let device = LoopDevice::attach(&file, loop_options)?;
         device.set_read_ahead(options.read_ahead_kib)?;
@@ -264,7 +264,7 @@ impl MountedFs {
         if options.warm
             && hinted
             && self.volume.file_system == FileSystem::Ext4
-            && !self.volume.is_partition
+            && self.volume.partition.is_none()
             && let Some(device) = self.device()
         {
             let (device, target) = (device.path().to_owned(), self.target());

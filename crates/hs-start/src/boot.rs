@@ -39,6 +39,7 @@ use hs_guest::qemu::Drive;
 use hs_guest::uml::{self, Uml};
 use hs_guest::{Guest, GuestError, Launch, jail, network, uml_trial};
 use hs_keep::{KeepFile, KeptDisk, OpenedAs};
+use hs_linux::Volume;
 use hs_linux::fsmount::FileSystem;
 use hs_serve::FileAccess;
 use hs_serve::{ServeConfig, ServedDisk};
@@ -168,8 +169,10 @@ impl Vmm {
 pub struct BootSpec {
     /// What the guest boots from.
     pub disk: BootDisk,
-    /// The file system of the disk, where it has been identified.
-    pub file_system: Option<FileSystem>,
+    /// The partition with its root, by number, label, UUID or type; the whole disk when not given.
+    pub partition: Option<String>,
+    /// The root in the disk, where it has been identified.
+    pub root: Option<Volume>,
     /// The medium of the disk.
     pub medium: Medium,
     /// The faults of that medium.
@@ -232,6 +235,7 @@ impl BootSpec {
     pub(crate) fn words(&self) -> Vec<OsString> {
         let words = ["boot", self.vmm.as_str()].into_iter().chain(self.init.as_deref());
         let words = words.chain(self.vmm.has_network().then_some("--network"));
+        let words = words.chain(self.partition.iter().flat_map(|word| ["--partition", word.as_str()]));
         words.chain(self.append.iter().map(String::as_str)).map(OsString::from).collect()
     }
 }
@@ -284,15 +288,16 @@ pub fn boot(spec: &BootSpec) -> anyhow::Result<Booted> {
     let booted = (|| {
         let disk_bytes = served.disk_bytes(&on_medium);
         check_room(spec, disk_bytes)?;
-        let file_system = served.file_system(spec)?;
+        let root = served.root(spec)?;
         let guest_read_ahead_kib = read_ahead::choose(spec, &served, obstacle.as_deref());
         if spec.warm {
             read_whole(&folder.join("disk.img"))?;
             began = Instant::now();
         }
         let before = if spec.warm { on_medium.counters.snapshot() } else { Snapshot::default() };
-        let first_program = first_program::of_uml(spec, guest_read_ahead_kib, file_system, is_watched);
-        let launch = machine.launch(spec, &served, (&folder, disk_bytes), (first_program, is_watched))?;
+        let first_program = first_program::of_uml(spec, guest_read_ahead_kib, &root, is_watched);
+        let launch =
+            machine.launch((spec, &root), &served, (&folder, disk_bytes), (first_program, is_watched))?;
         let mut guest = Guest::start(launch, Console::new(spec.ready.clone()), log.writer())?;
         log::info!("guest started after {:.1?}", began.elapsed());
         let (watching, looking) = watch_processes(spec, &mut guest, began)?;
@@ -417,7 +422,7 @@ impl Machine {
     /// or over NBD.
     fn launch(
         &mut self,
-        spec: &BootSpec,
+        (spec, root): (&BootSpec, &Volume),
         served: &ShownDisk,
         (folder, disk_bytes): (&Path, u64),
         (first_program, is_watched): (Option<FirstProgram>, bool),
@@ -427,6 +432,7 @@ impl Machine {
             Self::Uml { kernel, scratch, memory_folder } => Uml {
                 kernel: kernel.clone(),
                 disk,
+                partition: root.partition,
                 keeps: spec.keep.is_some(),
                 scratch: scratch.clone(),
                 memory_folder: memory_folder.clone(),
@@ -443,7 +449,12 @@ impl Machine {
                     ShownDisk::Image(_) | ShownDisk::Raw(_) => Drive::File(disk.clone()),
                 };
                 let read = |offset, bytes: &mut [u8]| served.read_at(&disk, offset, bytes);
-                on_qemu.launch(spec, (drive, disk_bytes), &mut ReadDisk::new(disk_bytes, read), is_watched)?
+                on_qemu.launch(
+                    (spec, root),
+                    (drive, disk_bytes),
+                    &mut ReadDisk::part(root.range, read),
+                    is_watched,
+                )?
             }
         })
     }
@@ -557,18 +568,19 @@ impl ShownDisk {
         }
     }
 
-    /// The file system of the disk. For a remote image it is not known yet; it is read through the reader
-    /// that serves the guest.
-    fn file_system(&self, spec: &BootSpec) -> anyhow::Result<FileSystem> {
-        if let Some(known) = spec.file_system {
+    /// The root in the disk. For a remote image it is not known yet; it is read through the reader that serves
+    /// the guest.
+    fn root(&self, spec: &BootSpec) -> anyhow::Result<Volume> {
+        if let Some(known) = spec.root {
             return Ok(known);
         }
         let image = spec.disk.image();
         let disk = self.image().context("a raw disk lies in a file")?;
         let read_at = |offset: u64, bytes: &mut [u8]| disk.read_at(offset, bytes).map_err(io::Error::other);
-        let file_system = FileSystem::detect_with(&image.word(), disk.image().exact_bytes(), read_at)?;
-        spec.vmm.check_boots(file_system, &image)?;
-        Ok(file_system)
+        let (bytes, partition) = (disk.image().exact_bytes(), spec.partition.as_deref());
+        let root = Volume::find(&image.word(), bytes, partition, read_at)?;
+        spec.vmm.check_boots(root.file_system, &image)?;
+        Ok(root)
     }
 
     fn disk_bytes(&self, on_medium: &OnMedium) -> u64 {

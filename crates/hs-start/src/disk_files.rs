@@ -47,7 +47,7 @@ impl DiskFiles {
         }
         rootenv::enter_private_mounts()?;
         let folder = Workdir::new(needed)?;
-        let part = volume.is_partition.then_some(volume.range);
+        let part = volume.partition.map(|_| volume.range);
         let options = LoopOptions {
             direct_io: false,
             sector_bytes: volume.sector_bytes,

@@ -31,7 +31,7 @@ pub(crate) enum Vmm {
 }
 
 /// The help of the disk.
-const DISK: &str = "An image (file or address, as for `run`), a raw disk with one file system and no partitions, or a bootable ISO";
+const DISK: &str = "An image (file or address, as for `run`), a raw disk, or a bootable ISO";
 
 /// Flags of `headstart boot`.
 #[derive(Debug, Args)]
@@ -41,6 +41,12 @@ pub(crate) struct Boot {
     pub disk: ImageArg,
     #[command(flatten)]
     pub insecure: InsecureFlag,
+    /// The partition with the guest's root: its number, its label or UUID or that of its file system, or its
+    /// type (esp, root, 0x83), as for `run`. The guest has the whole disk.
+    ///
+    /// Without this flag a disk with partitions is refused with a list of them.
+    #[arg(long, value_name = "PARTITION")]
+    pub partition: Option<String>,
     /// What runs the guest.
     #[arg(long, value_enum, value_name = "VMM", default_value = "auto")]
     pub vmm: Vmm,
@@ -136,7 +142,11 @@ pub(crate) struct Boot {
 impl Boot {
     /// The first flag for a guest whose kernel is loaded from outside.
     pub(crate) fn flag_of_kernel(&self) -> Option<&'static str> {
-        let given = [("--append", !self.append.is_empty()), ("--init", self.init.is_some())];
+        let given = [
+            ("--append", !self.append.is_empty()),
+            ("--init", self.init.is_some()),
+            ("--partition", self.partition.is_some()),
+        ];
         given.into_iter().find_map(|(flag, given)| given.then_some(flag))
     }
 

@@ -133,7 +133,8 @@ pub(crate) fn record(args: &Boot) -> anyhow::Result<(Profile, Booted)> {
 pub(crate) fn spec(args: &Boot, is_recorded: bool) -> anyhow::Result<BootSpec> {
     // The channel's pointer is fetched only once.
     let disk = channel::resolve(&args.insecure.apply(&args.disk))?;
-    let (is_image, file_system) = boot::identify(&disk)?;
+    let (is_image, root) = boot::identify(&disk, args.partition.as_deref())?;
+    let file_system = root.map(|root| root.file_system);
     // After all checks that need no guest, because this may run a trial guest.
     let is_medium = !is_image && file_system == Some(FileSystem::Iso9660) && args.kernel.is_none();
     if is_medium && let Some(flag) = args.flag_of_kernel() {
@@ -142,8 +143,10 @@ pub(crate) fn spec(args: &Boot, is_recorded: bool) -> anyhow::Result<BootSpec> {
     if !is_medium && args.qemu.firmware.is_some() {
         bail!("--firmware is for a bootable ISO");
     }
-    if file_system == Some(FileSystem::Ext4) && !args.names_first_program() {
-        boot::check_has_init(&disk, is_image)?;
+    if let Some(root) = root.filter(|root| root.file_system == FileSystem::Ext4)
+        && !args.names_first_program()
+    {
+        boot::check_has_init(&disk, is_image, root.range)?;
     }
     let vmm = boot::choose(&args.vmm_choice(is_medium))?;
     if let Some(file_system) = file_system {
@@ -177,7 +180,8 @@ pub(crate) fn spec(args: &Boot, is_recorded: bool) -> anyhow::Result<BootSpec> {
     };
     Ok(BootSpec {
         disk,
-        file_system,
+        partition: args.partition.clone(),
+        root,
         medium: args.emulation.medium,
         damage: args.emulation.damage.value(),
         warm: args.warm,

@@ -8,7 +8,8 @@ use std::sync::OnceLock;
 
 use rustix::process::Signal;
 
-use crate::scene::{Ran, Running, Scene, headstart, machine_has, run, wait_until};
+use crate::disks::in_partition;
+use crate::scene::{Ran, Running, Scene, has_tools, headstart, machine_has, run, wait_until};
 use crate::starts::with_empty_mnt;
 
 /// What a guest needs.
@@ -224,6 +225,41 @@ fn a_guest_that_fails_says_why() {
     scene.wait_until_clean();
 }
 
+/// The guest has the whole disk, and what is recorded of it and prefetched counts from its beginning.
+#[test]
+fn a_guests_root_may_be_a_partition() {
+    if !machine_has(GUEST) || !has_tools(&["sfdisk"]) {
+        return;
+    }
+    let (scene, image) = little_guest();
+    let part = scene.arg("part.raw");
+    run(["export", &image, "-o", &part, "--format", "raw"]).ok();
+    let disk = in_partition(&scene, &part);
+    let (image, profile, fast) = (scene.arg("parted.hsi"), scene.arg("boot.hsp"), scene.arg("fast.hsi"));
+    run(["build", &disk, "-o", &image, "--codec", "zstd:1"]).ok();
+    let console = scene.arg("console");
+    let with = |disk: &str, flags: &[&str]| {
+        boot(&scene, disk, &[&SMALL[..], &["--json", "--console", &console], flags].concat())
+    };
+    let is_mounted = || {
+        let said = fs::read_to_string(scene.path("console")).expect("the console");
+        assert!(said.contains("(ubda2)"), "{said}");
+    };
+    with(&image, &[]).fails(1, &["GPT partition table", "system", "`boot`", "--partition"]);
+    with(&image, &["--partition", "1"]).fails(1, &["partition 1", "no file system"]);
+    with(&disk, &["--partition", "2"]).ok();
+    is_mounted();
+    // With a program of ours before the guest's own, which mounts the root.
+    with(&image, &["--partition", "system", "--record", &profile]).ok();
+    is_mounted();
+    run(["optimize", &image, "-p", &profile, "-o", &fast, "--codec", "zstd:1"]).ok();
+    let medium = ["--partition", "2", "--medium", "flat-10ms-25mbs-serial"];
+    let [plain, prefetched] = [&image, &fast].map(|image| with(image, &medium).ok().json());
+    assert!(prefetched["prefetch_bytes"].as_u64() > Some(0), "{prefetched}");
+    assert!(prefetched["demand_requests"].as_u64() < plain["demand_requests"].as_u64(), "{prefetched}");
+    scene.wait_until_clean();
+}
+
 #[test]
 fn a_kernel_may_lie_wherever_one_mounts() {
     if !machine_has(&[GUEST, &["/usr/bin/unshare"]].concat()) {
@@ -256,6 +292,7 @@ fn what_cannot_boot_is_refused_at_once() {
     (table[450], table[454], table[458]) = (0x83, 8, 64);
     fs::write(scene.path("parted"), table).expect("written");
     refused(&scene.arg("parted"), &[], &["parted", "MBR partition table", "build DISK --partition 1"]);
+    refused(&scene.arg("parted"), &["--partition", "1"], &["partition 1", "no file system"]);
     refused(&image, &["--scratch", "64K"], &["64 KiB of scratch is not enough", "--scratch"]);
     refused(&image, &["--memory", "1000T"], &["memory", "--memory"]);
     refused(&image, &["--kernel", &scene.arg("vmlinux")], &["vmlinux", "--kernel"]);

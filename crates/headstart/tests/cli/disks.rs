@@ -53,6 +53,17 @@ fn sfdisk(disk: &str, script: &str) {
     assert!(child.wait().expect("it ends").success());
 }
 
+/// A disk with a GPT whose second partition, `system`, has what is in the file `part`.
+pub(crate) fn in_partition(scene: &Scene, part: &str) -> String {
+    let content = fs::read(part).expect("read");
+    let mib = (content.len() as u64).div_ceil(MIB);
+    let disk = empty(scene, "parted.raw", (mib + 4) * MIB);
+    sfdisk(&disk, &format!("label: gpt\nsize=1MiB\nsize={mib}MiB, name=\"system\"\n"));
+    let file = File::options().write(true).open(&disk).expect("opened");
+    file.write_all_at(&content, 2 * MIB).expect("written");
+    disk
+}
+
 /// A file system in a file, mounted from a loop device for writing until this is dropped.
 struct InUse {
     target: String,

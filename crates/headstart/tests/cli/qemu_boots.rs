@@ -9,8 +9,9 @@ use crate::boots::{
     LINGER, assert_has_guests_processes, assert_is_given_up, assert_nothing_is_in_tmp,
     assert_nothing_is_left_after, boot, kept_console, little_guest,
 };
+use crate::disks::in_partition;
 use crate::qemu_kernels::{Then, VIRTIO_MODULES, initrd, linux, little_kernel};
-use crate::scene::{Ran, Scene, headstart, machine_has, run};
+use crate::scene::{Ran, Scene, has_tools, headstart, machine_has, run};
 
 /// What a guest needs.
 pub(crate) const GUEST: &[&str] = &["/usr/bin/qemu-system-x86_64", "/bin/busybox", "/usr/sbin/mkfs.ext4"];
@@ -75,7 +76,10 @@ fn linux_boots_over_nbd_is_recorded_and_prefetched() {
 const FIRST_INIT: &str = "#!/bin/busybox sh
 for module in MODULES; do /bin/busybox insmod /$module; done
 /bin/busybox mount -t devtmpfs dev /dev
-/bin/busybox mount -t ext4 /dev/vda /new
+/bin/busybox mkdir /proc
+/bin/busybox mount -t proc proc /proc
+root=$(/bin/busybox grep -o '/dev/vda[0-9]*' /proc/cmdline)
+/bin/busybox mount -t ext4 $root /new
 exec /bin/busybox switch_root /new /sbin/init
 ";
 
@@ -97,6 +101,9 @@ pub(crate) fn install_kernel(scene: &Scene, kernel: &str) {
 #[test]
 fn the_disks_own_kernel_boots_from_a_virtio_disk() {
     let Some((scene, _, kernel)) = linux_guest() else { return };
+    if !has_tools(&["sfdisk"]) {
+        return;
+    }
     install_kernel(&scene, &kernel);
     let raw = scene.arg("guest.raw");
     run(["build", &scene.arg("root"), "-o", &scene.arg("own.hsi"), "--free", "64M", "--codec", "lz4:0"]).ok();
@@ -117,9 +124,10 @@ fn the_disks_own_kernel_boots_from_a_virtio_disk() {
     let stages = summary["stages"].as_array().expect("stages");
     assert!(stages[0]["name"] == "kernel" && stages[1]["name"] == "initramfs", "{summary}");
     assert!(summary["stages"][0]["at_s"].as_f64() < summary["ready_s"].as_f64(), "{summary}");
-    // A raw disk, from the page cache.
-    boot(&scene, &raw, &[&flags[..], &["--warm"]].concat()).ok();
-    assert!(said().contains("EXT4-fs (vda)"), "{}", said());
+    // A raw disk, from the page cache, whose partition has root and kernel.
+    let disk = in_partition(&scene, &raw);
+    boot(&scene, &disk, &[&flags[..], &["--warm", "--partition", "system"]].concat()).ok();
+    assert!(said().contains("EXT4-fs (vda2)"), "{}", said());
     scene.wait_until_clean();
     assert_nothing_is_in_tmp(&scene);
 }

@@ -39,7 +39,7 @@ fn on_short_areas(mut command: Command) -> Command {
 
 /// The console of a guest without a disk, whose first program would report that it has none.
 fn said_by_first_program(scene: &Scene, preloads: &[&Path]) -> String {
-    let root = GuestRoot { read_ahead_kib: Some(0), file_system: "ext4", init: None };
+    let root = GuestRoot { read_ahead_kib: Some(0), file_system: "ext4", partition: None, init: None };
     let program = FirstProgram { root: Some(root), watch: None };
     fs::write(scene.path("initramfs"), program.initramfs()).expect("written");
     let words = ["mem=128M", "con0=null,fd:1", "con=null", "ssl=null", "console=tty0", "umid=guest"];

@@ -22,7 +22,7 @@ mod superblock;
 use std::io;
 
 pub use error::{Expected, Ext4Error};
-use hs_units::to_usize;
+use hs_units::{ByteRange, to_usize};
 pub use inode::{FileKind, Inode};
 use mapping::Mapping;
 
@@ -41,6 +41,11 @@ impl<'a> ReadDisk<'a> {
     /// A disk of so many bytes; `read` fills a buffer with what lies from an offset on.
     pub fn new(bytes: u64, read: impl FnMut(u64, &mut [u8]) -> io::Result<()> + 'a) -> Self {
         Self { bytes, read: Box::new(read) }
+    }
+
+    /// The part of a disk that lies in `range`; `read` reads the disk.
+    pub fn part(range: ByteRange, mut read: impl FnMut(u64, &mut [u8]) -> io::Result<()> + 'a) -> Self {
+        Self::new(range.len, move |offset, bytes| read(range.offset + offset, bytes))
     }
 
     /// The same disk, for a reader that ends earlier.

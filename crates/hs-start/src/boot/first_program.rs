@@ -5,7 +5,7 @@ use std::path::{Path, PathBuf};
 use anyhow::Context;
 use hs_guest::first_program::{self, FirstProgram, GuestRoot};
 use hs_guest::uml;
-use hs_linux::fsmount::FileSystem;
+use hs_linux::Volume;
 
 use super::qemu::{KernelOf, QemuSpec};
 use super::{BootSpec, Vmm};
@@ -65,10 +65,11 @@ pub(super) fn say_unwatched(why: &str) {
 pub(super) fn of_uml(
     spec: &BootSpec,
     read_ahead_kib: Option<u32>,
-    file_system: FileSystem,
+    root: &Volume,
     is_watched: bool,
 ) -> Option<FirstProgram> {
-    let root = GuestRoot { read_ahead_kib, file_system: file_system.name(), init: spec.init.clone() };
+    let (file_system, partition) = (root.file_system.name(), root.partition);
+    let root = GuestRoot { read_ahead_kib, file_system, partition, init: spec.init.clone() };
     let watch = is_watched.then_some(LINE_OF_UML);
     (is_watched || read_ahead_kib.is_some()).then_some(FirstProgram { root: Some(root), watch })
 }

@@ -4,13 +4,14 @@ use std::fs::File;
 use std::os::unix::fs::FileExt;
 use std::path::Path;
 
-use anyhow::bail;
+use anyhow::{Context, bail};
 use hs_build::ext4::ReadDisk;
 use hs_build::first_linked_file;
 use hs_format::limits::SUPERBLOCK_BYTES;
 use hs_image::{Blocks, Image};
-use hs_linux::fsmount::FileSystem;
+use hs_linux::Volume;
 use hs_store::{FileStore, Retry, Store};
+use hs_units::ByteRange;
 
 use crate::image::ImageSource;
 use crate::open::open_image;
@@ -20,13 +21,14 @@ const IMAGE_MAGIC: &[u8] = b"HSIMAGE\0";
 /// What every pack begins with, which is an image with its disk.
 const PACK_MAGIC: &[u8] = b"HSPACK\0\0";
 
-/// Whether a disk is an image, and its file system as far as that is known before it is served.
+/// Whether a disk is an image, and its root as far as that is known before it is served: the file system of
+/// the whole disk, or of the partition that is named.
 ///
 /// # Errors
 /// When it cannot be read, or has no file system that is known.
-pub fn identify(disk: &ImageSource) -> anyhow::Result<(bool, Option<FileSystem>)> {
+pub fn identify(disk: &ImageSource, partition: Option<&str>) -> anyhow::Result<(bool, Option<Volume>)> {
     let is_image = is_image(disk)?;
-    Ok((is_image, file_system(disk, is_image)?))
+    Ok((is_image, root(disk, is_image, partition)?))
 }
 
 /// Whether the file begins as images do; where that cannot be read, whether its end does, where they have the
@@ -51,22 +53,20 @@ pub fn is_image(image: &ImageSource) -> anyhow::Result<bool> {
 const INITS: [&str; 6] =
     ["/sbin/init", "/etc/init", "/bin/init", "/init", "/usr/lib/systemd/systemd", "/lib/systemd/systemd"];
 
-/// Fails when an ext4 in a file of this machine has no init. A disk that cannot be read says so when it is
-/// served.
+/// Fails when an ext4 in `range` of a disk that is a file of this machine has no init. A disk that cannot be
+/// read says so when it is served.
 ///
 /// # Errors
 /// As it says.
-pub fn check_has_init(disk: &ImageSource, is_image: bool) -> anyhow::Result<()> {
+pub fn check_has_init(disk: &ImageSource, is_image: bool, range: ByteRange) -> anyhow::Result<()> {
     let Some(path) = disk.file() else { return Ok(()) };
     let found = if is_image {
         let image = open_image(disk)?;
         let mut blocks = Blocks::new(&image);
-        let bytes = image.disk_bytes();
-        first_linked_file(&mut ReadDisk::new(bytes, |at, into| blocks.read_at(at, into)), &INITS)
+        first_linked_file(&mut ReadDisk::part(range, |at, into| blocks.read_at(at, into)), &INITS)
     } else {
         let file = File::open(path)?;
-        let bytes = FileStore::open(path)?.len();
-        first_linked_file(&mut ReadDisk::new(bytes, |at, into| file.read_exact_at(into, at)), &INITS)
+        first_linked_file(&mut ReadDisk::part(range, |at, into| file.read_exact_at(into, at)), &INITS)
     };
     match found {
         Ok(None) => bail!(
@@ -84,17 +84,20 @@ pub fn check_has_init(disk: &ImageSource, is_image: bool) -> anyhow::Result<()> 
     }
 }
 
-/// The file system of the disk. A remote image is examined when it is served, so that it is opened only once.
-fn file_system(disk: &ImageSource, is_image: bool) -> anyhow::Result<Option<FileSystem>> {
-    Ok(match disk.file() {
-        Some(path) if !is_image => Some(FileSystem::detect(path)?),
-        None => None,
-        Some(_) => Some(file_system_in(&open_image(disk)?)?),
-    })
+/// The root in the disk. A remote image is examined when it is served, so that it is opened only once.
+fn root(disk: &ImageSource, is_image: bool, partition: Option<&str>) -> anyhow::Result<Option<Volume>> {
+    let Some(path) = disk.file() else { return Ok(None) };
+    if is_image {
+        return Ok(Some(root_in(&open_image(disk)?, partition)?));
+    }
+    let file = File::open(path).with_context(|| format!("open {}", path.display()))?;
+    let bytes = FileStore::open(path)?.len();
+    Ok(Some(Volume::find(path, bytes, partition, |at, into| file.read_exact_at(into, at))?))
 }
 
-fn file_system_in(image: &Image) -> anyhow::Result<FileSystem> {
+/// The root in the disk of an image.
+pub(super) fn root_in(image: &Image, partition: Option<&str>) -> anyhow::Result<Volume> {
     let mut blocks = Blocks::new(image);
     let read_at = |offset: u64, bytes: &mut [u8]| blocks.read_at(offset, bytes);
-    Ok(FileSystem::detect_with(Path::new(image.name()), image.exact_bytes(), read_at)?)
+    Ok(Volume::find(Path::new(image.name()), image.exact_bytes(), partition, read_at)?)
 }

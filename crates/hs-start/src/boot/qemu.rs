@@ -14,15 +14,18 @@ use hs_guest::qemu::{Accelerator, Begin, Bus, Drive, Firmware, Qemu, SecondLine}
 use hs_guest::resumable::{self, DiskWrites, Resumable};
 use hs_guest::{Guest, GuestError, Launch, kvm, qemu_trial};
 use hs_image::{Blocks, Image};
+use hs_linux::Volume;
 use hs_linux::fsmount::{FileSystem, FsMount, FsMountOptions};
 use hs_linux::loopdev::{LoopDevice, LoopOptions};
 
+use super::identity::root_in;
 use super::own_recording::OwnRecording;
 use super::saving::{SavedParts, Saving, empty_overlay};
 use super::{BootDisk, BootSpec, first_program};
 use crate::on_medium::OnMedium;
 use crate::open::open_image;
 use hs_service::workdir::Workdir;
+use hs_units::ByteRange;
 
 /// Where Debian and others keep the kernel that boots by default, and its initrd. Most of these are links.
 const KERNELS: [&str; 4] = ["/vmlinuz", "/boot/vmlinuz", "/boot/vmlinuz-linux", "/boot/vmlinuz-virt"];
@@ -144,8 +147,8 @@ impl OnQemu {
         let qemu = match &spec.disk {
             BootDisk::Raw(path) => {
                 let file = File::open(path).with_context(|| format!("open {}", path.display()))?;
-                let bytes = on_medium.store.len();
-                self.qemu(spec, nowhere, &mut ReadDisk::new(bytes, |at, into| file.read_exact_at(into, at)))?
+                let range = spec.root.map_or(ByteRange::new(0, on_medium.store.len()), |root| root.range);
+                self.qemu(spec, nowhere, &mut ReadDisk::part(range, |at, into| file.read_exact_at(into, at)))?
             }
             BootDisk::Image(_, _) if matches!(self.spec.kernel, KernelOf::Machine { .. }) => {
                 let unread = |_, _: &mut [u8]| Err(std::io::ErrorKind::Unsupported.into());
@@ -157,8 +160,9 @@ impl OnQemu {
                     None => Image::open_as(Arc::clone(&on_medium.store), &on_medium.image)?,
                 };
                 let mut blocks = Blocks::new(&image);
-                let bytes = image.disk_bytes();
-                self.qemu(spec, nowhere, &mut ReadDisk::new(bytes, |at, into| blocks.read_at(at, into)))?
+                let root = spec.root.map_or_else(|| root_in(&image, spec.partition.as_deref()), Ok)?;
+                let read = |at, into: &mut [u8]| blocks.read_at(at, into);
+                self.qemu(spec, nowhere, &mut ReadDisk::part(root.range, read))?
             }
         };
         let (accelerator, why) = kvm::choose(&qemu);
@@ -188,16 +192,17 @@ impl OnQemu {
         why.map_or(Ok(accelerator), |why| Err(why.into()))
     }
 
-    /// How the guest is started from a disk of so many bytes, which `read` reads: its kernel may lie there.
-    /// A guest that is watched tells of its processes.
+    /// How the guest is started from a disk of so many bytes, whose root `read` reads: its kernel may lie
+    /// there. A guest that is watched tells of its processes.
     pub(super) fn launch(
         &self,
-        spec: &BootSpec,
+        (spec, root): (&BootSpec, &Volume),
         (drive, disk_bytes): (Drive, u64),
         read: &mut ReadDisk<'_>,
         is_watched: bool,
     ) -> anyhow::Result<Launch> {
         let mut qemu = self.qemu(spec, drive, read)?;
+        qemu.partition = root.partition;
         if is_watched {
             match &mut qemu.begin {
                 Begin::Kernel { initrd: Some(initrd), .. } => {
@@ -261,6 +266,7 @@ impl OnQemu {
             program: self.spec.program.clone(),
             begin,
             drive,
+            partition: None,
             keeps: spec.keep.is_some(),
             bus: self.spec.bus,
             accelerator: self.accelerator,
