@@ -79,11 +79,16 @@ pub(crate) fn folder_of(file: &Path) -> PathBuf {
 /// Says what becomes of a source, where that may be a surprise.
 pub(crate) fn say_of_source(source: &Source, path: &Path, output: &Path) {
     let shown = path.display();
-    if source.content() == FileKind::Disk(FsKind::Squashfs) {
-        hs_output::note!(
+    match source.content() {
+        FileKind::Disk(FsKind::Squashfs) => hs_output::note!(
             "{shown}: this squashfs becomes the disk as it is; it is compressed already, so the image is about as \
              large. `sudo headstart build --as tree` compresses its files anew"
-        );
+        ),
+        FileKind::Disk(FsKind::Iso9660) => hs_output::note!(
+            "{shown}: this ISO 9660 becomes the disk as it is, which boots as it did. `sudo headstart build --as \
+             tree` takes its files"
+        ),
+        _ => {}
     }
     if source.kept_bytes() > 0 {
         hs_output::note!(

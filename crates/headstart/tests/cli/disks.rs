@@ -160,7 +160,7 @@ fn a_fat_is_mounted_where_the_kernel_can() {
 }
 
 /// Whether the kernel has a driver for this file system; a module of it is loaded.
-fn kernel_mounts(file_system: &str) -> bool {
+pub(crate) fn kernel_mounts(file_system: &str) -> bool {
     let _ = Command::new("modprobe").args(["-q", file_system]).status();
     let known = fs::read_to_string("/proc/filesystems").expect("read");
     known.split_whitespace().any(|word| word == file_system)

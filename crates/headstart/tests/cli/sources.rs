@@ -7,6 +7,7 @@ use std::process::{Command, Stdio};
 
 use serde_json::{Value, json};
 
+use crate::disks::kernel_mounts;
 use crate::scene::{Ran, START, Scene, has_tools, headstart, machine_has, run, tool};
 use crate::web::{NGINX, Nginx};
 
@@ -108,6 +109,36 @@ fn the_files_of_a_disk_become_the_image_that_their_directory_becomes() {
     let of_disk = digest(as_tree(&disk, &["--partition", "1"]).ok().json());
     assert_eq!(of_disk, digest(build(&folder, &scene.arg("more.hsi"))));
     as_tree(&scene.arg("folder.hsi"), &[]).fails(1, &["a headstart image"]);
+    scene.wait_until_clean();
+}
+
+/// With Rock Ridge, which has owners, permissions, links and devices. By default it stays the disk that boots.
+#[test]
+fn the_files_of_an_iso_become_the_image_that_their_directory_becomes() {
+    if !machine_has(START) || !has_tools(&["xorriso"]) {
+        return;
+    }
+    let scene = Scene::new();
+    let folder = root(&scene);
+    let iso = scene.arg("root.iso");
+    // An ISO keeps seconds.
+    let script = format!(
+        "mknod {folder}/null c 1 3; chown 33:44 {folder}/srv/web; chmod 4711 {folder}/bin/busybox; \
+         find {folder} -exec touch -h -d @1700000000 {{}} +; xorriso -as mkisofs -quiet -R -o {iso} {folder}"
+    );
+    tool("sh", &["-ec", &script]);
+    let of_folder = build(&folder, &scene.arg("folder.hsi"));
+    let of_disk = run(["build", &iso, "-o", &scene.arg("disk.hsi"), "--codec", "zstd:1"]).ok();
+    assert!(of_disk.stderr.contains("ISO 9660") && of_disk.stderr.contains("--as tree"), "{of_disk:?}");
+    run(["verify", &scene.arg("disk.hsi"), "--against", &iso]).ok();
+    let output = scene.arg("tree.hsi");
+    let as_tree = run(["build", &iso, "-o", &output, "--codec", "zstd:1", "--as", "tree", "--json"]);
+    if kernel_mounts("iso9660") {
+        assert_eq!(as_tree.ok().json()["disk_digest"], of_folder["disk_digest"]);
+    } else {
+        as_tree.fails(1, &["cannot mount iso9660", "modprobe iso9660"]);
+        hs_testing::skip_part("this kernel has no driver for ISO 9660");
+    }
     scene.wait_until_clean();
 }
 
