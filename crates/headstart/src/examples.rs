@@ -4,7 +4,7 @@ use clap::{Command, CommandFactory};
 use hs_output::installed::with_pages;
 
 use crate::cli::{Cli, groups};
-use crate::outputs;
+use crate::{outputs, sources};
 
 /// So many examples are in a short help.
 const SHORT_EXAMPLES: usize = 2;
@@ -343,7 +343,8 @@ fn with_own_examples(command: Command, path: &str) -> Command {
     match of(path) {
         Some(lines) => {
             let few = &lines[..lines.len().min(SHORT_EXAMPLES)];
-            command.after_help(text_of(few)).after_long_help(text_of(lines))
+            let table = if path == "build" { sources::table() + "\n\n" } else { String::new() };
+            command.after_help(text_of(few)).after_long_help(table + &text_of(lines))
         }
         None => command,
     }

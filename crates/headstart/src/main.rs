@@ -9,6 +9,7 @@ mod commands;
 mod examples;
 mod mount8;
 mod outputs;
+mod sources;
 
 use std::ffi::OsString;
 use std::process::ExitCode;

@@ -15,22 +15,7 @@ use super::optimize::ProfileUse;
 #[derive(Debug, Args)]
 pub(crate) struct Build {
     /// What to build from: a directory, a disk, a tar archive or a container's image. Its content says which
-    /// it is; --help has all of them.
-    ///
-    /// DIR: a directory, which becomes an ext4 file system.
-    ///
-    /// DISK: a raw disk image or a block device, whatever is on it; a qcow2 file with its backing files; or a
-    /// VMDK, VDI, VHD or VHDX file.
-    ///
-    /// FILE: a tar archive, plain or packed with gzip, zstd or xz. It becomes what the directory would that
-    /// it is unpacked to, as root; nothing is unpacked to the machine, and root is not needed. A dash reads
-    /// it from standard input.
-    ///
-    /// `oci:DIR[:NAME]`, `oci-archive:FILE[:NAME]`, `docker-archive:FILE[:NAME]`: a container's image, in a
-    /// folder (OCI layout) or in an archive (of `docker save`, `podman save`, skopeo). Without a prefix they
-    /// are recognised too; --as tree takes them as they are.
-    ///
-    /// `oci://HOST/NAME[:TAG]`, `docker://NAME[:TAG]`: a container's image in a registry.
+    /// it is; --help has a table of all of them.
     #[arg(value_name = "SOURCE")]
     pub source: OsString,
     /// The image to write. It appears when it is complete; an image of that name is replaced.

@@ -11,6 +11,7 @@ use clap_mangen::Man;
 use clap_mangen::roff::{Roff, bold, roman};
 
 use crate::cli::Docs;
+use crate::sources::SOURCES;
 use crate::{examples, mount8};
 
 /// Commands that end with the exit status of the command that they start.
@@ -100,6 +101,9 @@ fn page(command: &Command, path: &str, man: &Man, file: &mut File) -> io::Result
     man.render_options_section(file)?;
     if command.get_subcommands().any(|inner| !inner.is_hide_set()) {
         man.render_subcommands_section(file)?;
+    }
+    if path == "build" {
+        table("SOURCES", SOURCES, file)?;
     }
     let statuses = if STARTERS.contains(&path) { EXIT_STATUS_OF_STARTERS } else { EXIT_STATUS };
     table("EXIT STATUS", statuses, file)?;
