@@ -19,7 +19,7 @@ use hs_format::{
 use hs_image::{LoadedChunk, Progress, SUPERBLOCK_BYTES};
 use hs_units::{BLOCK_BYTES, ByteRange, Digest, to_u32, to_usize};
 
-use crate::output::{Output, UnnamedFile};
+use crate::output::{Output, Readers, UnnamedFile};
 use crate::pack::PackedDisk;
 use crate::source::Source;
 use crate::{BaseBlocks, BuildError};
@@ -46,6 +46,8 @@ pub struct BuildOptions {
     /// The disk of another image: what it has too is not stored. The image can then be read only with that
     /// one.
     pub base: Option<Arc<BaseBlocks>>,
+    /// Whether only the owner of the image may read it.
+    pub is_private: bool,
 }
 
 impl Default for BuildOptions {
@@ -56,6 +58,7 @@ impl Default for BuildOptions {
             level: DEFAULT_LEVEL,
             threads: thread::available_parallelism().unwrap_or(NonZeroUsize::MIN),
             base: None,
+            is_private: false,
         }
     }
 }
@@ -135,7 +138,9 @@ pub(crate) fn write_image(
         window_blocks: to_u32(window_bytes / BLOCK_BYTES),
         windows_per_leaf: DEFAULT_WINDOWS_PER_LEAF,
     };
-    let mut output = if pack.is_some() { Output::create_pack(output)? } else { Output::create(output)? };
+    let readers = if options.is_private { Readers::Owner } else { Readers::Usual };
+    let create = if pack.is_some() { Output::create_pack } else { Output::create };
+    let mut output = create(output, readers)?;
     output.write(&[0; to_usize(SUPERBLOCK_BYTES)])?;
     let ranges = source.data_ranges()?;
     let layout =

@@ -28,7 +28,7 @@ use crate::BuildError;
 use crate::build::{format_error, write_superblock};
 use crate::carried::{self, Carried, CarriedPlan};
 use crate::earlier;
-use crate::output::Output;
+use crate::output::{Output, Readers};
 use crate::pack::PackedDisk;
 use crate::source::Moves;
 
@@ -183,7 +183,8 @@ fn write(
 ) -> Result<OptimizeReport, BuildError> {
     let plan = &hot.plan;
     let pack = image.pack();
-    let mut output = if pack.is_some() { Output::create_pack(output)? } else { Output::create(output)? };
+    let create = if pack.is_some() { Output::create_pack } else { Output::create };
+    let mut output = create(output, Readers::of(file))?;
     let mut superblock = image.superblock().clone();
     superblock.hot.clear();
     superblock.features = superblock.features.of_borrowed(false).of_stale(false);

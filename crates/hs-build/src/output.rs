@@ -29,31 +29,70 @@ pub(crate) struct Output {
     skipped: ByteRange,
 }
 
+/// Who may read a file.
+#[derive(Clone, Copy)]
+pub(crate) enum Readers<'a> {
+    /// As the umask says.
+    Usual,
+    /// As of a copy by `cp`: those who may read this file too, of which it is made.
+    Of(&'a Path),
+    /// Its owner alone.
+    Owner,
+}
+
+impl<'a> Readers<'a> {
+    /// Of what is made of this file, if it is one.
+    pub(crate) fn of(source: Option<&'a Path>) -> Self {
+        source.map_or(Self::Usual, Self::Of)
+    }
+
+    /// The permissions of a new file before the umask takes its bits away.
+    fn mode(self) -> u32 {
+        match self {
+            Self::Usual => NEW_FILE_MODE,
+            Self::Of(source) => {
+                let found = std::fs::metadata(source).map(|found| found.permissions().mode());
+                (found.unwrap_or(NEW_FILE_MODE) & NEW_FILE_MODE) | OWNER_MODE
+            }
+            Self::Owner => OWNER_MODE,
+        }
+    }
+
+    /// The permissions of a file that replaces one with these.
+    const fn mode_instead_of(self, replaced: u32) -> u32 {
+        match self {
+            Self::Usual | Self::Of(_) => replaced & 0o777,
+            Self::Owner => OWNER_MODE,
+        }
+    }
+}
+
 impl Output {
     /// The file of a pack, which has a header before what is written. See [`Output::skip`].
-    pub(crate) fn create_pack(path: &Path) -> Result<Self, BuildError> {
-        let mut output = Self::create(path)?;
+    pub(crate) fn create_pack(path: &Path, readers: Readers<'_>) -> Result<Self, BuildError> {
+        let mut output = Self::create(path, readers)?;
         output.lead_bytes = PACK_HEADER_BYTES as u64;
         output.seek(0)?;
         Ok(output)
     }
 
-    pub(crate) fn create(path: &Path) -> Result<Self, BuildError> {
+    pub(crate) fn create(path: &Path, readers: Readers<'_>) -> Result<Self, BuildError> {
         refuse_special(path)?;
         refuse_read(path)?;
-        let (file, name) = match unnamed(folder(path)) {
+        let mode = readers.mode();
+        let (file, name) = match unnamed(folder(path), mode) {
             Ok(file) => (file, None),
             // What file systems without O_TMPFILE and kernels before it say.
             Err(Errno::OPNOTSUPP | Errno::ISDIR | Errno::INVAL) => {
                 let (file, name) =
-                    named(path).map_err(BuildError::io(path, "create a file beside it"))?.into_parts();
+                    named(path, mode).map_err(BuildError::io(path, "create a file beside it"))?.into_parts();
                 (file, Some(name))
             }
             Err(error) => return Err(BuildError::io(path, "create a file beside it")(error.into())),
         };
         // What is replaced keeps its permissions: a private image stays one.
         if let Ok(replaced) = std::fs::metadata(path) {
-            let permissions = Permissions::from_mode(replaced.permissions().mode() & 0o777);
+            let permissions = Permissions::from_mode(readers.mode_instead_of(replaced.permissions().mode()));
             file.set_permissions(permissions).map_err(BuildError::io(path, "set permissions of"))?;
         }
         let skipped = ByteRange::default();
@@ -168,8 +207,9 @@ impl UnnamedFile {
     }
 }
 
-/// The permissions of a new file before the umask takes its bits away, as of any program's output.
+/// The permissions of any program's output before the umask takes its bits away, and those of the owner.
 const NEW_FILE_MODE: u32 = 0o666;
+const OWNER_MODE: u32 = 0o600;
 
 fn folder(path: &Path) -> &Path {
     path.parent().filter(|folder| !folder.as_os_str().is_empty()).unwrap_or(Path::new("."))
@@ -206,17 +246,17 @@ fn refuse_read(path: &Path) -> Result<(), BuildError> {
     Ok(())
 }
 
-fn unnamed(folder: &Path) -> Result<File, Errno> {
+fn unnamed(folder: &Path, mode: u32) -> Result<File, Errno> {
     // Without /proc the file could not be given its name in the end.
     if !Path::new("/proc/self/fd").is_dir() {
         return Err(Errno::OPNOTSUPP);
     }
     let flags = OFlags::TMPFILE | OFlags::RDWR | OFlags::CLOEXEC;
-    rustix::fs::open(folder, flags, Mode::from_raw_mode(NEW_FILE_MODE)).map(File::from)
+    rustix::fs::open(folder, flags, Mode::from_raw_mode(mode)).map(File::from)
 }
 
-fn named(path: &Path) -> io::Result<NamedTempFile> {
-    hidden().permissions(Permissions::from_mode(NEW_FILE_MODE)).tempfile_in(folder(path))
+fn named(path: &Path, mode: u32) -> io::Result<NamedTempFile> {
+    hidden().permissions(Permissions::from_mode(mode)).tempfile_in(folder(path))
 }
 
 fn hidden() -> tempfile::Builder<'static, 'static> {
@@ -248,10 +288,10 @@ mod tests {
 
     /// Both ways to a file: with no name meanwhile, and with a hidden one.
     fn outputs(path: &Path) -> [Output; 2] {
-        let (file, name) = named(path).expect("created").into_parts();
+        let (file, name) = named(path, NEW_FILE_MODE).expect("created").into_parts();
         let skipped = ByteRange::default();
         let hidden = Output { path: path.to_owned(), file, name: Some(name), at: 0, lead_bytes: 0, skipped };
-        [Output::create(path).expect("created"), hidden]
+        [Output::create(path, Readers::Usual).expect("created"), hidden]
     }
 
     #[test]
@@ -296,13 +336,34 @@ mod tests {
     }
 
     #[test]
+    fn what_is_made_of_a_private_file_is_private() {
+        let folder = tempfile::tempdir().expect("a folder");
+        let path = |name: &str| folder.path().join(name);
+        let source = path("source");
+        std::fs::write(&source, "secret").expect("written");
+        let mode = |name: &str, readers: Readers<'_>| {
+            Output::create(&path(name), readers).expect("created").finish().expect("named");
+            std::fs::metadata(path(name)).expect("metadata").permissions().mode() & 0o7777
+        };
+        for (number, source_mode) in [0o600, 0o400, 0o200].into_iter().enumerate() {
+            std::fs::set_permissions(&source, Permissions::from_mode(source_mode)).expect("changed");
+            assert_eq!(mode(&format!("copy-{number}"), Readers::Of(&source)), 0o600);
+        }
+        // Also where the file that is replaced was not.
+        std::fs::write(path("old"), "old").expect("written");
+        std::fs::set_permissions(path("old"), Permissions::from_mode(0o644)).expect("changed");
+        assert_eq!([mode("old", Readers::Owner), mode("new", Readers::Owner)], [0o600; 2]);
+        assert_eq!(Readers::Of(&path("missing")).mode(), Readers::Usual.mode());
+    }
+
+    #[test]
     fn what_is_replaced_keeps_its_permissions() {
         let folder = tempfile::tempdir().expect("a folder");
         let path = folder.path().join("out");
         for mode in [0o600, 0o640] {
             std::fs::write(&path, "old").expect("written");
             std::fs::set_permissions(&path, Permissions::from_mode(mode)).expect("changed");
-            Output::create(&path).expect("created").finish().expect("named");
+            Output::create(&path, Readers::Usual).expect("created").finish().expect("named");
             let found = std::fs::metadata(&path).expect("metadata").permissions().mode();
             assert_eq!(found & 0o7777, mode);
         }
@@ -339,18 +400,18 @@ mod tests {
         std::os::unix::fs::symlink(&path, &link).expect("a link");
         let open = File::open(&path).expect("opened");
         for path in [&path, &link] {
-            let refused = Output::create(path).err().expect("refused");
+            let refused = Output::create(path, Readers::Usual).err().expect("refused");
             assert!(matches!(refused, BuildError::IsRead { .. }), "{refused}");
         }
         drop(open);
-        Output::create(&path).expect("closed");
+        Output::create(&path, Readers::Usual).expect("closed");
     }
 
     #[test]
     fn devices_and_folders_are_not_replaced() {
         let folder = tempfile::tempdir().expect("a folder");
         for path in [folder.path(), Path::new("/dev/null"), Path::new("/dev/full"), Path::new("-")] {
-            let refused = Output::create(path).err().expect("refused");
+            let refused = Output::create(path, Readers::Usual).err().expect("refused");
             assert!(matches!(refused, BuildError::NotAFile { .. }), "{refused}");
         }
     }

@@ -14,7 +14,7 @@ use hs_store::{Store, StoreError};
 use hs_units::{BLOCK_BYTES, ByteRange, Digest, Prng, to_u32, to_usize};
 
 use crate::build::{format_error, write_image, write_superblock};
-use crate::output::{Output, UnnamedFile};
+use crate::output::{Output, Readers, UnnamedFile};
 use crate::source::Source;
 use crate::{BuildError, BuildOptions, BuildReport};
 
@@ -181,7 +181,7 @@ fn write_unread(
         window_blocks *= 2;
     }
     let geometry = ColdGeometry { disk_bytes, window_blocks, windows_per_leaf: DEFAULT_WINDOWS_PER_LEAF };
-    let mut output = Output::create_pack(place)?;
+    let mut output = Output::create_pack(place, Readers::Usual)?;
     output.write(&[0; to_usize(SUPERBLOCK_BYTES)])?;
     let mut tables = ColdTables::new(geometry).map_err(format_error(place))?;
     for window in 0..geometry.windows() {

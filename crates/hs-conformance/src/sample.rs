@@ -44,8 +44,13 @@ impl Sample {
         let sample = Self { folder, disk };
         std::fs::write(sample.path("disk.raw"), &sample.disk).expect("written");
         let threads = NonZeroUsize::MIN;
-        let options =
-            BuildOptions { window_bytes: WINDOW as u64, codec: Codec::Zstd, level: 1, threads, base: None };
+        let options = BuildOptions {
+            window_bytes: WINDOW as u64,
+            codec: Codec::Zstd,
+            level: 1,
+            threads,
+            ..BuildOptions::default()
+        };
         let source =
             Source::open(&sample.path("disk.raw"), &SourceOptions::default(), &|_| {}).expect("a source");
         hs_build::build(&source, &sample.path("cold.hsi"), &options, &|_| {}).expect("built");

@@ -1,8 +1,8 @@
 //! Makes a snapshot of a guest that has stopped.
 
-use std::fs::{File, Permissions};
+use std::fs::File;
 use std::io::{self, Seek, SeekFrom};
-use std::os::unix::fs::{FileExt, OpenOptionsExt, PermissionsExt};
+use std::os::unix::fs::{FileExt, OpenOptionsExt};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
@@ -17,9 +17,6 @@ use hs_units::BLOCK_BYTES;
 use rustix::fs::OFlags;
 
 use crate::description::{Description, Part};
-
-/// Only its owner may read a snapshot: keys and passwords in the guest's memory are in it.
-const MODE: u32 = 0o600;
 
 /// Pages that are touched together do not lie together, so a miss should bring little beside its page. With
 /// larger windows a resume moves a fifth more bytes, with smaller ones the snapshot is a twentieth larger.
@@ -88,10 +85,11 @@ impl SaveGuest for Saver {
             log::warn!("{error:#}: the whole snapshot is stored");
             None
         });
-        let build = BuildOptions { window_bytes: WINDOW_BYTES, base, ..BuildOptions::default() };
+        // Keys and passwords in the guest's memory are in it.
+        let is_private = true;
+        let build = BuildOptions { window_bytes: WINDOW_BYTES, base, is_private, ..BuildOptions::default() };
         hs_build::build(&source, &self.output, &build, &|_| {})?;
-        std::fs::set_permissions(&self.output, Permissions::from_mode(MODE))
-            .with_context(|| format!("protect {}", self.output.display()))
+        Ok(())
     }
 }
 

@@ -37,8 +37,8 @@ pub(crate) fn run(args: &Export, quiet: bool) -> anyhow::Result<()> {
     let image = open_image(&args.image)?;
     let threads = args.threads.unwrap_or_else(default_threads);
     let bar = Bar::new(quiet);
-    let report =
-        export(&image, &args.output, format, threads, &|progress| progress::of_image(&bar, progress))?;
+    let show = |progress| progress::of_image(&bar, progress);
+    let report = export((&image, args.image.file()), &args.output, format, threads, &show)?;
     drop(bar);
     let exported = Exported {
         file: args.output.display().to_string(),

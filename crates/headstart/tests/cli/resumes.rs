@@ -68,12 +68,17 @@ fn with_guest(kernel: &str) -> Scene {
     scene
 }
 
+/// Only its owner reads the guest's memory.
+fn assert_is_private(file: &str) {
+    assert_eq!(fs::metadata(file).expect("there").permissions().mode() & 0o777, 0o600, "{file}");
+}
+
 /// Boots that guest, and saves it when it is ready.
 fn save(scene: &Scene, snapshot: &str) {
     let flags = [&QEMU[..], &["--ready", "^up$", "--snapshot-out", snapshot, "--json"]].concat();
     let ran = boot(scene, &scene.arg("guest.hsi"), &flags).ok();
     assert_eq!(ran.json()["snapshot"], snapshot);
-    assert_eq!(fs::metadata(snapshot).expect("there").permissions().mode() & 0o777, 0o600);
+    assert_is_private(snapshot);
     assert_nothing_is_in_tmp(scene);
 }
 
@@ -112,6 +117,7 @@ fn a_saved_guest_goes_on_is_recorded_and_prefetched() {
     let words = ["optimize", &snapshot, "-p", &profile, "-o", &fast, "--codec", "zstd:1"];
     run(words).fails(1, &["saved.hsi", "it needs the image with disk digest", "--base"]);
     run([&words[..], &["--base", &disk]].concat()).ok();
+    assert_is_private(&fast);
     run(["verify", &fast, "--base", &disk]).ok();
     let medium = [&flags[..], &["--emulate", "flat-10ms-25mbs"]].concat();
     let asked = |snapshot: &str| {
@@ -195,7 +201,7 @@ fn what_does_not_fit_together_is_refused() {
     scene.image("other.hsi", 3000, 7);
     refused(&snapshot, &["--disk", &scene.arg("other.hsi")], &["saved with the disk", "guest.hsi", "--disk"]);
     fs::copy(&snapshot, scene.path("other/saved.hsi")).expect("copied");
-    refused(&scene.arg("other/saved.hsi"), &[], &["guest.hsi", "not beside it", "--disk"]);
+    refused(&scene.arg("other/saved.hsi"), &[], &["guest.hsi", "beside it", "--disk"]);
     refused(&scene.arg("guest.hsi"), &[], &["no snapshot of a guest", "--snapshot-out"]);
     // It was saved without a network.
     refused(&snapshot, &["--network"], &["saved.hsi", "no network card", "headstart boot"]);

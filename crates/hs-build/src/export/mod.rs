@@ -12,7 +12,7 @@ use std::thread;
 use hs_image::{Image, Progress};
 
 use crate::BuildError;
-use crate::output::Output;
+use crate::output::{Output, Readers};
 use clusters::{Encoding, Piece};
 
 /// Bytes of what is written at once: the block of KNOPPIX's cloop files, and qcow2's usual cluster.
@@ -65,20 +65,20 @@ trait Layout {
     fn finish(self: Box<Self>) -> Result<(Output, u64), BuildError>;
 }
 
-/// Writes the disk of `image` to `output`, which appears when it is complete. Each chunk is verified before
-/// anything of it is written.
+/// Writes the disk of `image`, which may be a file here, to `output`, which appears when it is complete. Each
+/// chunk is verified before anything of it is written.
 ///
 /// # Errors
 /// When a chunk cannot be read or is damaged, or the output cannot be written.
 pub fn export(
-    image: &Image,
+    (image, file): (&Image, Option<&Path>),
     output: &Path,
     format: ExportFormat,
     threads: NonZeroUsize,
     progress: &dyn Fn(Progress),
 ) -> Result<ExportReport, BuildError> {
     let disk_bytes = image.exact_bytes();
-    let file = Output::create(output)?;
+    let file = Output::create(output, Readers::of(file))?;
     let mut layout: Box<dyn Layout> = match format {
         ExportFormat::Raw => Box::new(raw::Raw::new(file, disk_bytes)),
         ExportFormat::Cloop => Box::new(cloop::Cloop::new(file, disk_bytes)),

@@ -207,7 +207,7 @@ fn what_did_not_change_stays_where_it_was() {
             tree.update();
             let new = image_of(&root, Some(Arc::clone(&old)), &place(format!("{seed}-{state}")));
             let _ = fs::remove_file(&raw);
-            export::export(&new, &raw, ExportFormat::Raw, NonZeroUsize::MIN, &|_| ()).unwrap();
+            export::export((&new, None), &raw, ExportFormat::Raw, NonZeroUsize::MIN, &|_| ()).unwrap();
             if !is_clean(&raw) {
                 return;
             }

@@ -148,7 +148,7 @@ pub(crate) fn open(path: &Path) -> Arc<Image> {
 
 pub(crate) fn fast_build(window_bytes: u64, threads: usize) -> BuildOptions {
     let threads = NonZeroUsize::new(threads).expect("threads");
-    BuildOptions { window_bytes, codec: Codec::Zstd, level: 1, threads, base: None }
+    BuildOptions { window_bytes, codec: Codec::Zstd, level: 1, threads, ..BuildOptions::default() }
 }
 
 pub(crate) fn hot_options(threads: usize) -> OptimizeOptions {

@@ -52,7 +52,7 @@ impl Scene {
             codec: Codec::Zstd,
             level: 1,
             threads: NonZeroUsize::MIN,
-            base: None,
+            ..BuildOptions::default()
         };
         hs_build::build(&source, &image, &options, &|_| {}).expect("built");
         Self { folder, disk }

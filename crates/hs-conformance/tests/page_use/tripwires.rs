@@ -81,8 +81,13 @@ impl Sample {
     fn build(&self, raw: &Path, inodes: &[u64]) {
         let threads = NonZeroUsize::MIN;
         let cold = self.folder.path().join("cold.hsi");
-        let options =
-            BuildOptions { window_bytes: 64 << 10, codec: Codec::Zstd, level: 1, threads, base: None };
+        let options = BuildOptions {
+            window_bytes: 64 << 10,
+            codec: Codec::Zstd,
+            level: 1,
+            threads,
+            ..BuildOptions::default()
+        };
         let source = Source::open(raw, &SourceOptions::default(), &|_| {}).unwrap();
         hs_build::build(&source, &cold, &options, &|_| {}).unwrap();
         let image = Image::open(Arc::new(FileStore::open(&cold).unwrap())).unwrap();
