@@ -181,17 +181,25 @@ impl Guest {
         }
     }
 
-    /// Lets the guest run for `grace`.
+    /// Lets the guest run for `grace`. `look` is called several times a second, to check for other failures.
     ///
     /// # Errors
-    /// When its kernel gives up meanwhile. A guest that ends by itself is fine.
-    pub fn go_on(&mut self, grace: Duration) -> Result<(), GuestError> {
+    /// When its kernel gives up meanwhile, or `look` fails. A guest that ends by itself is fine.
+    pub fn go_on(
+        &mut self,
+        grace: Duration,
+        look: &dyn Fn() -> Result<(), GuestError>,
+    ) -> Result<(), GuestError> {
         let began = Instant::now();
         loop {
-            match self.signs.recv_timeout(grace.saturating_sub(began.elapsed())) {
+            let left = grace.saturating_sub(began.elapsed());
+            match self.signs.recv_timeout(left.min(LOOK_EVERY)) {
                 Ok((_, Sign::Panic(line))) => return Err(GuestError::Panic { line }),
-                Ok(_) => {}
-                Err(_) => return Ok(()),
+                Err(RecvTimeoutError::Disconnected) => return Ok(()),
+                Ok(_) | Err(RecvTimeoutError::Timeout) => look()?,
+            }
+            if began.elapsed() >= grace {
+                return Ok(());
             }
         }
     }

@@ -163,12 +163,13 @@ pub fn resume(spec: &ResumeSpec) -> anyhow::Result<Outcome> {
             monitor.go_on()?;
             log::info!("the guest goes on after {:.1?}", began.elapsed());
             guest.type_lines(spec.typed.clone())?;
-            let mut look = |_| boot::check_scratch(&scratch, spec.scratch, LARGEST_WRITE_BYTES);
+            let has_room = || boot::check_scratch(&scratch, spec.scratch, LARGEST_WRITE_BYTES);
+            let mut look = |_| has_room();
             let ready = guest.wait_ready(began, spec.ready_timeout, spec.ready.as_str(), &mut look)? - began;
             summary.guest_cpu_s = guest.cpu_time().map(|time| time.as_secs_f64());
             media.fill(&mut summary);
             memory.fill(&mut summary);
-            guest.go_on(spec.grace)?;
+            guest.go_on(spec.grace, &has_room)?;
             summary.faults = memory.fault_waits();
             Ok(ready)
         })();

@@ -311,23 +311,23 @@ pub fn boot(spec: &BootSpec) -> anyhow::Result<Booted> {
         };
         let went = (|| {
             let recording = machine.listen(&mut guest)?;
+            let has_room = || check_scratch(&scratch, spec.scratch, spec.vmm.least_free_bytes());
             let mut look = |stage: Option<(&'static str, Instant)>| {
                 if let Some((name, at)) = stage {
                     let counted = on_medium.counters.snapshot().since(&before);
                     summary.stages.push(Stage::new(name, at - began, &counted));
                 }
-                check_scratch(&scratch, spec.scratch, spec.vmm.least_free_bytes())
+                has_room()
             };
-            let pattern = spec.ready.as_str();
-            let ready = guest.wait_ready(began, spec.ready_timeout, pattern, &mut look)? - began;
+            let ready = guest.wait_ready(began, spec.ready_timeout, spec.ready.as_str(), &mut look)? - began;
             summary.guest_cpu_s = guest.cpu_time().map(|time| time.as_secs_f64());
             // A guest whose writes failed may go on all the same; it has not booted.
-            look(None)?;
+            has_room()?;
             let counted = on_medium.counters.snapshot().since(&before);
             start::fill_medium(&mut summary, &counted, &on_medium.retries.snapshot());
             summary.ready_s = Some(ready.as_secs_f64());
             served.fill(spec, &mut summary);
-            guest.go_on(spec.grace)?;
+            guest.go_on(spec.grace, &has_room)?;
             medium_reads.iter().for_each(MediumReads::end);
             let ended = Nanos::from(began.elapsed());
             let recorded = recording.map(|own| own.finish(&mut guest, (began, ready))).transpose()?;

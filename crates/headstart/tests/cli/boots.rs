@@ -212,6 +212,10 @@ fn a_guest_that_fails_says_why() {
     let ran = with(&["--ready", "not full", "--append", "then=fill", "--scratch", "8M"]);
     ran.fails(1, &["filled its 8 MiB of scratch", "--scratch"]);
     kept_console(&scene, &ran);
+    let fills = ["--ready", "^up", "--append", "then=fill", "--scratch", "8M", "--run-after-ready", "600"];
+    let ran = with(&fills);
+    ran.fails(1, &["filled its 8 MiB of scratch", "--scratch"]);
+    kept_console(&scene, &ran);
 
     let ran = with(&["--kernel", "/bin/true"]);
     ran.fails(1, &["ended before it was ready", "said nothing"]);
