@@ -13,7 +13,8 @@ pub const READY: &str =
 
 /// The last lines of the guest, kept for messages.
 const TAIL_LINES: usize = 20;
-/// The most bytes kept of a line: a guest may print without ever ending one.
+/// The last bytes of a line that are kept. A guest may print without ever ending one, and systemd writes one
+/// over and over while it waits for a job.
 const LINE_BYTES: usize = 4096;
 /// The stages of a boot, in their order, each with the words of its first line. Before the kernel come lines
 /// of firmware and boot loader. An initramfs of systemd welcomes its user too, and says what it is.
@@ -120,8 +121,8 @@ impl Console {
     }
 
     fn extend(&mut self, piece: &[u8]) {
-        let room = LINE_BYTES - self.line.len();
-        self.line.extend_from_slice(&piece[..piece.len().min(room)]);
+        self.line.extend_from_slice(piece);
+        self.line.drain(..self.line.len().saturating_sub(LINE_BYTES));
     }
 
     fn text(&self) -> String {
@@ -237,6 +238,16 @@ mod tests {
         assert_eq!(console.feed(b"Welcome to dracut-059 (Initramfs)!\n"), []);
         assert_eq!(console.feed(b"Welcome to Debian GNU/Linux 12 (bookworm)!\n"), [Sign::Stage("init")]);
         assert_eq!(console.feed(b"Welcome to this shell\n"), []);
+    }
+
+    #[test]
+    fn what_ends_a_long_line_is_seen() {
+        let waits = "\r[*     ] A start job is running for a name (1s / no limit)".repeat(200);
+        for end in ["\r[  OK  ] Reached target Graphical Interface.\r\n", "\rguest login: "] {
+            let mut console = console();
+            assert_eq!(console.feed(waits.as_bytes()), []);
+            assert_eq!(console.feed(end.as_bytes()), [Sign::Ready], "{end}");
+        }
     }
 
     #[test]
