@@ -362,9 +362,10 @@ impl KeepFile {
                 let step = if *step == Step::Sync { FailedStep::Sync } else { FailedStep::Write };
                 return Err(Failed { step, no_space });
             }
-            if matches!(step, Step::Allocate { .. }) {
-                self.is_full.store(false, Relaxed);
-            }
+        }
+        // All of its space was there, not only what the first of several steps takes.
+        if job.steps.iter().any(|step| matches!(step, Step::Allocate { .. })) {
+            self.is_full.store(false, Relaxed);
         }
         Ok(())
     }
