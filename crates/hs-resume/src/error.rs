@@ -48,7 +48,10 @@ pub enum ResumeError {
         found: String,
     },
     /// No disk was given, and none lies beside the snapshot.
-    #[error("{snapshot} was booted from {disk_name}, which is not beside it: give that image with --disk")]
+    #[error(
+        "{snapshot} was booted from {disk_name}, and there is no file of that name beside it: give that \
+         image, or its address, with --disk"
+    )]
     NoDisk {
         /// The image.
         snapshot: String,
