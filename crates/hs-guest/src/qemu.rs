@@ -216,8 +216,8 @@ pub struct Qemu {
     pub begin: Begin,
     /// The disk that it boots from.
     pub drive: Drive,
-    /// The number of the partition with its root, for a kernel that is loaded; the root is the whole disk when
-    /// not given.
+    /// The number of the partition with its root, for a kernel that is loaded; the root is the whole disk
+    /// when not given.
     pub partition: Option<u32>,
     /// What it writes goes to the disk. Otherwise the disk never changes.
     pub keeps: bool,

@@ -34,7 +34,6 @@ use hs_disk::Watch;
 use hs_fuse::Abort;
 use hs_fuse::{ServedFile, ServedImage};
 use hs_guest::console::Console;
-use hs_guest::first_program::FirstProgram;
 use hs_guest::qemu::Drive;
 use hs_guest::uml::{self, Uml};
 use hs_guest::{Guest, GuestError, Launch, jail, network, uml_trial};
@@ -295,9 +294,8 @@ pub fn boot(spec: &BootSpec) -> anyhow::Result<Booted> {
             began = Instant::now();
         }
         let before = if spec.warm { on_medium.counters.snapshot() } else { Snapshot::default() };
-        let first_program = first_program::of_uml(spec, guest_read_ahead_kib, &root, is_watched);
-        let launch =
-            machine.launch((spec, &root), &served, (&folder, disk_bytes), (first_program, is_watched))?;
+        let told = (guest_read_ahead_kib, is_watched);
+        let launch = machine.launch((spec, &root), &served, (&folder, disk_bytes), told)?;
         let mut guest = Guest::start(launch, Console::new(spec.ready.clone()), log.writer())?;
         log::info!("guest started after {:.1?}", began.elapsed());
         let (watching, looking) = watch_processes(spec, &mut guest, began)?;
@@ -425,7 +423,7 @@ impl Machine {
         (spec, root): (&BootSpec, &Volume),
         served: &ShownDisk,
         (folder, disk_bytes): (&Path, u64),
-        (first_program, is_watched): (Option<FirstProgram>, bool),
+        (read_ahead_kib, is_watched): (Option<u32>, bool),
     ) -> anyhow::Result<Launch> {
         let disk = folder.join("disk.img");
         Ok(match self {
@@ -438,7 +436,9 @@ impl Machine {
                 memory_folder: memory_folder.clone(),
                 memory: spec.memory,
                 init: spec.init.clone(),
-                initramfs: first_program.map(|program| written(scratch, &program.initramfs())).transpose()?,
+                initramfs: first_program::of_uml(spec, read_ahead_kib, root, is_watched)
+                    .map(|program| written(scratch, &program.initramfs()))
+                    .transpose()?,
                 is_watched,
                 append: spec.append.clone(),
             }
@@ -568,8 +568,8 @@ impl ShownDisk {
         }
     }
 
-    /// The root in the disk. For a remote image it is not known yet; it is read through the reader that serves
-    /// the guest.
+    /// The root in the disk. For a remote image it is not known yet; it is read through the reader that
+    /// serves the guest.
     fn root(&self, spec: &BootSpec) -> anyhow::Result<Volume> {
         if let Some(known) = spec.root {
             return Ok(known);
