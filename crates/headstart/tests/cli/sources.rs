@@ -112,7 +112,7 @@ fn the_files_of_a_disk_become_the_image_that_their_directory_becomes() {
     scene.wait_until_clean();
 }
 
-/// With Rock Ridge, which has owners, permissions, links and devices. By default it stays the disk that boots.
+/// With Rock Ridge, which has owners, permissions, links and devices. By default it stays a disk that boots.
 #[test]
 fn the_files_of_an_iso_become_the_image_that_their_directory_becomes() {
     if !machine_has(START) || !has_tools(&["xorriso"]) {
