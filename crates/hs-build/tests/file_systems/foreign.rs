@@ -1,5 +1,5 @@
-//! File systems as the reader of the crate `mkext4` sees them. It is a stranger to our writer: it computes each
-//! checksum anew, and says whether a directory's index finds its names where they lie.
+//! File systems as the reader of the crate `mkext4` sees them. It is a stranger to our writer: it computes
+//! each checksum anew, and says whether a directory's index finds its names where they lie.
 
 use std::fs::File;
 use std::os::unix::ffi::OsStrExt;
@@ -19,8 +19,8 @@ pub(crate) struct Entry<'a> {
 }
 
 impl Foreign {
-    /// Opens a file system and fails with what is wrong in it. Nothing where it has attributes in inodes of their
-    /// own, which this reader does not know.
+    /// Opens a file system and fails with what is wrong in it. Nothing where it has attributes in inodes of
+    /// their own, which this reader does not know.
     pub(crate) fn open(disk: &Path) -> Option<Self> {
         let system = match Fs::open(File::open(disk).unwrap()) {
             Err(mkext4::Error::Unsupported(what)) if what == "incompat features 0x400" => return None,
@@ -42,8 +42,8 @@ impl Foreign {
     }
 }
 
-/// Whether it is an issue for other readers too. This one takes each descriptor for one of 32 bytes, of which ours
-/// have 64, and wants checksums of the reserved inodes, which `mke2fs` leaves empty as well.
+/// Whether it is an issue for other readers too. This one takes each descriptor for one of 32 bytes, where
+/// ours have 64, and wants checksums of the reserved inodes, which are empty.
 fn counts(issue: &str) -> bool {
     let is_reserved = |rest: &str| {
         let number = rest.split(':').next().and_then(|number| number.parse::<u32>().ok());
