@@ -6,6 +6,7 @@ use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::os::unix::fs::{FileTypeExt, MetadataExt, PermissionsExt};
 use std::os::unix::net::{UnixListener, UnixStream};
 use std::path::{Path, PathBuf};
+use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
 
 use rustix::fs::{FlockOperation, flock};
 
@@ -17,6 +18,8 @@ pub struct SocketFile {
     listener: UnixListener,
     path: PathBuf,
     inode: (u64, u64),
+    /// Another process has the socket as well, and may start a server when this one cannot serve.
+    is_left: AtomicBool,
 }
 
 impl SocketFile {
@@ -55,10 +58,11 @@ impl SocketFile {
         let placed = fs::rename(&hidden, path).and_then(|()| path.symlink_metadata());
         let found = placed.inspect_err(|_| drop(fs::remove_file(&hidden))).map_err(failed)?;
         let path = path.canonicalize().map_err(failed)?;
-        Ok(Self { listener, path, inode: (found.dev(), found.ino()) })
+        Ok(Self { listener, path, inode: (found.dev(), found.ino()), is_left: AtomicBool::new(false) })
     }
 
-    /// One that a server that died had listened on, and a supervisor kept.
+    /// One that a server that died had listened on, and a supervisor kept. Dropping it leaves the file for
+    /// the next server, until this one [serves](Self::serves).
     ///
     /// # Errors
     /// When it has no name.
@@ -72,7 +76,12 @@ impl SocketFile {
         let path = path.canonicalize().unwrap_or(path);
         // The file may have been removed; then there is nothing to remove at the end.
         let inode = path.symlink_metadata().map_or((0, 0), |found| (found.dev(), found.ino()));
-        Ok(Self { listener, path, inode })
+        Ok(Self { listener, path, inode, is_left: AtomicBool::new(true) })
+    }
+
+    /// Clients are answered from now on: dropping it removes the file.
+    pub fn serves(&self) {
+        self.is_left.store(false, Relaxed);
     }
 
     /// Where it is.
@@ -98,6 +107,9 @@ impl AsFd for SocketFile {
 
 impl Drop for SocketFile {
     fn drop(&mut self) {
+        if *self.is_left.get_mut() {
+            return;
+        }
         // Another server may have taken the name since the file was removed.
         if self.path.symlink_metadata().is_ok_and(|found| (found.dev(), found.ino()) == self.inode) {
             let _ = fs::remove_file(&self.path);

@@ -136,6 +136,13 @@ impl Listener {
         }
     }
 
+    /// Clients are answered from now on.
+    pub(super) fn serves(&self) {
+        if let Self::Unix(file) = self {
+            file.serves();
+        }
+    }
+
     /// Takes a client that has arrived.
     pub(super) fn accept(&self) -> io::Result<(OwnedFd, Client)> {
         match self {
@@ -258,6 +265,21 @@ mod tests {
         drop(first);
         assert!(path.exists());
         drop(second);
+        assert!(!path.exists());
+    }
+
+    #[test]
+    fn a_socket_is_left_for_the_next_server_by_one_that_never_serves() {
+        let folder = tempfile::tempdir().expect("a folder");
+        let path = folder.path().join("socket");
+        let first = Listener::all(&NbdAddress::Unix(path.clone())).expect("listens");
+        let kept =
+            || Listener::resume(first[0].as_fd().try_clone_to_owned().expect("kept")).expect("resumed");
+        drop(kept());
+        assert!(path.exists());
+        let next = kept();
+        next.serves();
+        drop(next);
         assert!(!path.exists());
     }
 }

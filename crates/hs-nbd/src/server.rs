@@ -121,6 +121,7 @@ impl NbdServer {
     ) -> Result<Self, LinuxError> {
         check_names(&exports)?;
         let listeners: Arc<[Listener]> = listeners.0.into();
+        listeners.iter().for_each(Listener::serves);
         let uris_of = |export: &Export| {
             listeners.iter().map(|listener| listener.uri(&export.name, options.tls.is_some())).collect()
         };

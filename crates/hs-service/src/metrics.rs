@@ -266,6 +266,9 @@ impl MetricsSocket {
     /// # Errors
     /// When no thread can be started for it.
     fn open(&self, asked: QuestionSender) -> anyhow::Result<HttpServer> {
+        if let Self::File(file) = self {
+            file.serves();
+        }
         let page = HttpPage {
             name: "metrics".to_owned(),
             content_type: CONTENT_TYPE,

@@ -111,6 +111,7 @@ fn listen(path: &Path, kept: Option<[OwnedFd; 1]>, manager: &Manager) -> anyhow:
         && let Ok(socket) = SocketFile::resume(kept)
         && path.canonicalize().is_ok_and(|path| path == socket.path())
     {
+        socket.serves();
         return Ok(socket);
     }
     let socket = SocketFile::bind(path)?;

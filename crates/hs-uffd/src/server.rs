@@ -71,6 +71,7 @@ impl UffdServer {
         left: Vec<(usize, KeptClient, Vec<OwnedFd>)>,
         keeper: impl KeepClients + 'static,
     ) -> io::Result<Self> {
+        listener.serves();
         let clients = Clients::default();
         for (number, KeptClient { regions, uid }, descriptors) in left {
             let Ok([faults, stream]) = <[OwnedFd; 2]>::try_from(descriptors) else { continue };

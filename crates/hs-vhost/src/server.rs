@@ -108,6 +108,7 @@ impl VhostServer {
         }
         let stop = eventfd(0, EventfdFlags::CLOEXEC | EventfdFlags::NONBLOCK)
             .map_err(LinuxError::io("make an event for", "the vhost-user server"))?;
+        socket.serves();
         let socket = Arc::new(socket);
         let shared = Arc::new(Shared {
             disk,
