@@ -14,7 +14,10 @@ use serde_json::Value;
 
 use crate::faulty_server::{FaultyServer, Identity};
 use crate::mounts::umount;
-use crate::scene::{PATIENCE, Running, START, Scene, headstart, machine_has, mount, run, wait_until};
+use crate::nbd::{end, serve, uri};
+use crate::scene::{
+    PATIENCE, Running, START, Scene, has_tools, headstart, machine_has, mount, run, wait_until,
+};
 use crate::service::{server_of, status_of};
 use crate::web::remote;
 
@@ -284,6 +287,36 @@ fn without_an_image_the_supervisor_gives_up_and_clears_away() {
     let (ended, _, said) = serving.end();
     assert_eq!(ended.code(), Some(1));
     assert!(said.contains("signal 9") && said.contains("cold.hsi") && said.contains("in a row"), "{said}");
+    scene.wait_until_clean();
+}
+
+#[test]
+fn the_next_server_shows_no_image_that_has_replaced_the_first() {
+    if !has_tools(&["nbdcopy"]) {
+        return;
+    }
+    let scene = Scene::new();
+    let disk = scene.image("cold.hsi", 320, 86);
+    scene.image("other.hsi", 320, 87);
+    let (image, copy) = (scene.arg("cold.hsi"), scene.arg("copy"));
+    let mut serving = serve(&scene, &[&image]);
+    let status = served_again(&image, 0);
+    fs::rename(&image, scene.path("first.hsi")).expect("renamed");
+    fs::rename(scene.path("other.hsi"), &image).expect("replaced");
+    kill(&status);
+    loop {
+        let said = serving.said();
+        assert!(!said.is_empty(), "the supervisor ended");
+        if said.contains("cold.hsi: it is another image") {
+            break;
+        }
+    }
+    fs::rename(scene.path("first.hsi"), &image).expect("put back");
+    let copied =
+        Command::new("nbdcopy").args([&uri(&scene, "cold"), &copy]).status().expect("nbdcopy starts");
+    assert!(copied.success());
+    assert!(fs::read(&copy).expect("read") == disk);
+    end(serving);
     scene.wait_until_clean();
 }
 
