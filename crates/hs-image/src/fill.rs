@@ -21,9 +21,9 @@ pub struct FillReport {
     pub is_complete: bool,
 }
 
-/// Fetches every chunk that the cache does not have, one [`MissingRuns::next`] after the other, each with a
-/// request of `request_bytes` at most or one chunk. `between` is asked before every request: it may wait, or
-/// end the filling.
+/// Fetches every chunk that the cache does not have, or has damaged, one [`MissingRuns::next`] after the
+/// other, each with a request of `request_bytes` at most or one chunk. `between` is asked before every
+/// request: it may wait, or end the filling.
 ///
 /// # Errors
 /// When the index or a chunk cannot be read. Chunks are verified; a wrong one is not kept, and an error.
@@ -32,7 +32,7 @@ pub fn fill_cache(
     request_bytes: u64,
     between: &mut dyn FnMut(Progress) -> ControlFlow<()>,
 ) -> Result<FillReport, ImageError> {
-    let (mut missing, mut fetched_bytes) = (MissingRuns::new(image), 0);
+    let (mut missing, mut fetched_bytes) = (MissingRuns::verifying(image), 0);
     while let Some(run) = missing.next(request_bytes)? {
         let done_bytes = fetched_bytes + missing.kept_bytes();
         let total_bytes = image.superblock().image_bytes;
@@ -58,13 +58,21 @@ pub struct MissingRuns<'a> {
     /// A chunk that did not go with those before it.
     left: Option<ChunkPlace>,
     kept_bytes: u64,
+    /// Whether chunks that are there are read.
+    verifies: bool,
 }
 
 impl<'a> MissingRuns<'a> {
-    /// Begins at the first chunk.
+    /// Begins at the first chunk. A chunk is there when the cache has an entry of its name and length.
     #[must_use]
     pub const fn new(image: &'a Image) -> Self {
-        Self { image, hot: 0, window: 0, cold_until: 0, left: None, kept_bytes: 0 }
+        Self { image, hot: 0, window: 0, cold_until: 0, left: None, kept_bytes: 0, verifies: false }
+    }
+
+    /// The same, but each entry is read, and one that is damaged is missing.
+    #[must_use]
+    pub const fn verifying(image: &'a Image) -> Self {
+        Self { verifies: true, ..Self::new(image) }
     }
 
     /// Bytes of chunks that were found in the cache.
@@ -81,7 +89,7 @@ impl<'a> MissingRuns<'a> {
     pub fn next(&mut self, most_bytes: u64) -> Result<Option<MissingRun>, ImageError> {
         let (mut places, mut bytes) = (Vec::<ChunkPlace>::new(), 0);
         while let Some(place) = self.next_place()? {
-            if self.image.is_kept(&place.chunk) {
+            if self.image.is_whole_in_cache(&place, self.verifies) {
                 self.kept_bytes += place.at.len;
                 continue;
             }

@@ -573,6 +573,17 @@ impl Image {
         self.cache.as_ref().is_some_and(|cache| cache.has(&chunk.digest))
     }
 
+    /// Whether the cache on disk has all of a chunk, by the length of its entry, or by its bytes.
+    pub(crate) fn is_whole_in_cache(&self, place: &ChunkPlace, verifies: bool) -> bool {
+        self.cache.as_deref().is_some_and(|cache| {
+            if verifies {
+                place.kept(cache).is_some()
+            } else {
+                cache.has_whole(&place.chunk.digest, place.at.len)
+            }
+        })
+    }
+
     /// The stored bytes of a chunk.
     fn stored(&self, place: ChunkPlace) -> Result<Unverified<Vec<u8>>, ImageError> {
         kept_chunks::one(self.store_of(place.at), self.cache.as_deref(), place)

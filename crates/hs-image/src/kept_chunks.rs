@@ -24,7 +24,7 @@ pub struct ChunkPlace {
 
 impl ChunkPlace {
     /// From the cache; nothing when it is damaged there.
-    fn kept(&self, cache: &DiskCache) -> Option<Unverified<Vec<u8>>> {
+    pub(crate) fn kept(&self, cache: &DiskCache) -> Option<Unverified<Vec<u8>>> {
         kept(cache, &self.chunk.expected())
     }
 

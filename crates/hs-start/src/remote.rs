@@ -1,5 +1,7 @@
 //! Remote images: how they are opened, and what is remembered of them.
 
+use std::ffi::OsStr;
+use std::io;
 use std::os::unix::fs::{MetadataExt, PermissionsExt};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
@@ -20,9 +22,21 @@ use crate::image::ImageSource;
 use crate::on_medium::OnMedium;
 use crate::opening_pipe::OpeningPipe;
 use hs_output::own_folders::OwnFolders;
+use hs_output::whole_file::{make_private_folder, write_private};
+use hs_units::Digest;
 
 /// The default size of the cache: the working sets of a few systems.
 pub const USUAL_LIMIT_BYTES: u64 = 4 << 30;
+
+/// How the names of files end that remember an address. A digest comes before.
+const RECORD: &str = ".json";
+
+/// Whether a file of this name remembers an address.
+fn is_record(name: &OsStr) -> bool {
+    name.to_str()
+        .and_then(|name| name.strip_suffix(RECORD))
+        .is_some_and(|digest| digest.parse::<Digest>().is_ok())
+}
 
 /// What is remembered of an address.
 #[derive(Clone, Debug, Serialize, Deserialize)]
@@ -82,6 +96,41 @@ impl CacheFolder {
         self.0.join("addresses")
     }
 
+    /// Forgets all addresses. Other files in that folder stay.
+    ///
+    /// # Errors
+    /// When one cannot be removed.
+    pub fn forget_addresses(&self) -> io::Result<()> {
+        let entries = match std::fs::read_dir(self.addresses()) {
+            Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(()),
+            entries => entries?,
+        };
+        for entry in entries {
+            let entry = entry?;
+            if is_record(&entry.file_name()) {
+                std::fs::remove_file(entry.path())?;
+            }
+        }
+        // It stays where something else lies in it.
+        let _ = std::fs::remove_dir(self.addresses());
+        Ok(())
+    }
+
+    /// Bounds the bytes from now on.
+    ///
+    /// # Errors
+    /// When the limit cannot be written, or a file of its name holds something else.
+    pub fn set_limit(&self, bytes: u64) -> anyhow::Result<()> {
+        make_private_folder(self.path()).with_context(|| format!("make {}", self.path().display()))?;
+        let file = self.limit_file();
+        match std::fs::read_to_string(&file) {
+            Ok(text) if text.trim().parse::<u64>().is_ok() => {}
+            Err(error) if error.kind() == io::ErrorKind::NotFound => {}
+            _ => bail!("{}: this is no limit of a cache: give another folder", file.display()),
+        }
+        write_private(&file, format!("{bytes}\n").as_bytes())
+    }
+
     /// Where the limit stands.
     pub fn limit_file(&self) -> PathBuf {
         self.0.join("limit")
@@ -103,7 +152,7 @@ impl CacheFolder {
     /// The file of an address. Its name does not reveal the address, which may contain secrets.
     fn record(&self, address: &Address) -> PathBuf {
         let digest = hs_format::chunk_digest(address.whole().as_bytes());
-        self.addresses().join(format!("{digest}.json"))
+        self.addresses().join(format!("{digest}{RECORD}"))
     }
 
     fn recall(&self, address: &Address) -> Option<Remembered> {
@@ -121,7 +170,7 @@ impl CacheFolder {
         };
         let written = serde_json::to_vec(&remembered)
             .map_err(anyhow::Error::from)
-            .and_then(|text| hs_output::whole_file::write_private(&self.record(address), &text));
+            .and_then(|text| write_private(&self.record(address), &text));
         if let Err(error) = written {
             log::info!("{address} is not remembered: {error:#}");
         }

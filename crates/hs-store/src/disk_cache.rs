@@ -118,6 +118,13 @@ impl DiskCache {
         entry_in(path, digest).exists()
     }
 
+    /// Whether there is an entry of this name and length. A crash may have left a shorter one.
+    #[must_use]
+    pub fn has_whole(&self, digest: &Digest, len: u64) -> bool {
+        self.folder.state.lock().known.contains(digest)
+            || fs::metadata(self.folder.entry(digest)).is_ok_and(|found| found.len() == len)
+    }
+
     /// The entry of this name, if it is there and has `len` bytes. **They are not verified.**
     #[must_use]
     pub fn get(&self, digest: &Digest, len: u64) -> Option<Vec<u8>> {

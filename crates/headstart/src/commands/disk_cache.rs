@@ -1,6 +1,8 @@
 //! `headstart cache`
 
-use anyhow::Context;
+use std::path::Path;
+
+use anyhow::{Context, bail};
 use hs_store::DiskCache as Entries;
 use hs_units::ByteSize;
 use serde::Serialize;
@@ -8,7 +10,6 @@ use serde::Serialize;
 use crate::cli::disk_cache::{DiskCache, DiskCacheAction};
 use hs_daemon::fill_cache::{self, CacheFill};
 use hs_output::show;
-use hs_output::whole_file::{make_private_folder, write_private};
 use hs_start::remote::CacheFolder;
 
 #[derive(Serialize)]
@@ -22,6 +23,9 @@ struct Shown {
 
 /// Shows, clears or bounds the cache on disk.
 pub(crate) fn run(args: &DiskCache, quiet: bool) -> anyhow::Result<()> {
+    if args.disk_cache.as_deref().is_some_and(|folder| folder == Path::new("none")) {
+        bail!("--disk-cache none is no cache: name a folder");
+    }
     let folder = CacheFolder::of(args.disk_cache.as_deref())
         .context("this user has no folder for caches: give --disk-cache")?;
     let action = args.action.as_ref().unwrap_or(&DiskCacheAction::Show);
@@ -38,17 +42,10 @@ pub(crate) fn run(args: &DiskCache, quiet: bool) -> anyhow::Result<()> {
         DiskCacheAction::Show => {}
         DiskCacheAction::Clear => {
             Entries::shrink(&folder.chunks(), 0);
-            match std::fs::remove_dir_all(folder.addresses()) {
-                Err(error) if error.kind() != std::io::ErrorKind::NotFound => {
-                    return Err(error).with_context(|| format!("remove {}", folder.addresses().display()));
-                }
-                _ => {}
-            }
+            folder.forget_addresses().with_context(|| format!("remove {}", folder.addresses().display()))?;
         }
         DiskCacheAction::Limit { size } => {
-            make_private_folder(folder.path())
-                .with_context(|| format!("make {}", folder.path().display()))?;
-            write_private(&folder.limit_file(), format!("{}\n", size.0).as_bytes())?;
+            folder.set_limit(size.0)?;
             Entries::shrink(&folder.chunks(), size.0);
         }
     }

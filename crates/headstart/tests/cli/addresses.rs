@@ -123,6 +123,21 @@ fn the_cache_is_filled_on_request_and_is_enough_then() {
     assert!(nginx.answered().len() <= 6, "{:?}", nginx.answered());
     let again = run_remote(&scene, &["cache", "fill", &url, CACHE, "--json"]).ok().json();
     assert_eq!((again["fetched_bytes"].as_u64(), again["kept_bytes"].as_u64()), (Some(0), Some(fetched)));
+    // What a crash has left of entries is fetched again.
+    let folders = fs::read_dir(scene.path("cache/chunks")).expect("listed").flatten();
+    let entries = folders.flat_map(|folder| fs::read_dir(folder.path()).expect("listed").flatten());
+    for (number, entry) in entries.enumerate().filter(|(number, _)| number % 8 < 2) {
+        let mut bytes = fs::read(entry.path()).expect("an entry");
+        match number % 8 {
+            0 => bytes.fill(0),
+            _ => bytes.clear(),
+        }
+        fs::write(entry.path(), bytes).expect("damaged");
+    }
+    let mended = run_remote(&scene, &["cache", "fill", &url, CACHE, "--json", "--now"]).ok().json();
+    let bytes = |key: &str| mended[key].as_u64().expect("a number");
+    assert!(bytes("fetched_bytes") > 0 && bytes("kept_bytes") > 0, "{mended}");
+    assert_eq!(bytes("fetched_bytes") + bytes("kept_bytes"), fetched, "{mended}");
     drop(nginx);
     let export = ["export", &url, "-o", "out.raw", "--format", "raw", "--force", CACHE, "--offline"];
     run_remote(&scene, &export).ok();
@@ -134,6 +149,27 @@ fn the_cache_is_filled_on_request_and_is_enough_then() {
     let url = publish(&scene, &nginx, &scene.arg("a.hsi"));
     run_remote(&scene, &["cache", "limit", "1M", "--disk-cache=small"]).ok();
     run_remote(&scene, &["cache", "fill", &url, "--disk-cache=small", "--now"]).fails(1, &["limit"]);
+}
+
+#[test]
+fn a_cache_in_the_wrong_folder_replaces_and_removes_nothing_there() {
+    let scene = Scene::new();
+    fs::create_dir_all(scene.path("home/addresses/friends")).expect("folders");
+    let [mum, limit] = ["home/addresses/mum.json", "home/limit"].map(|name| scene.path(name));
+    for file in [&mum, &limit] {
+        fs::write(file, "precious").expect("written");
+    }
+    run_remote(&scene, &["cache", "clear", "--disk-cache=home"]).ok();
+    let refused = run_remote(&scene, &["cache", "limit", "1M", "--disk-cache=home"]);
+    refused.fails(1, &["home/limit", "no limit of a cache"]);
+    for file in [&mum, &limit] {
+        assert_eq!(fs::read_to_string(file).expect("still there"), "precious");
+    }
+    assert!(scene.path("home/addresses/friends").is_dir());
+    for action in [&["show"][..], &["clear"], &["limit", "1M"]] {
+        let words = [&["cache"], action, &["--disk-cache=none"]].concat();
+        run_remote(&scene, &words).fails(1, &["none", "name a folder"]);
+    }
 }
 
 #[test]
