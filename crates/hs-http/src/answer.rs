@@ -88,9 +88,9 @@ pub(super) fn answer(
     let wanted = path.strip_prefix('/').unwrap_or(path);
     let mut answer = if wanted.is_empty() && !files.is_empty() {
         Answer::text(StatusCode::OK, listing(files))
-    } else if let Some(number) = files.iter().position(|file| encoded(&file.name) == wanted) {
+    } else if let Some(number) = files.iter().position(|file| is_name(wanted, &file.name)) {
         of_file(&files[number], number, headers)
-    } else if let Some(page) = pages.iter().find(|page| encoded(&page.name) == wanted) {
+    } else if let Some(page) = pages.iter().find(|page| is_name(wanted, &page.name)) {
         let mut answer = Answer::text(StatusCode::OK, (page.text)(query));
         answer.headers.insert(CONTENT_TYPE, HeaderValue::from_static(page.content_type));
         for (name, value) in page.headers {
@@ -112,6 +112,32 @@ fn listing(files: &[HttpFile]) -> String {
         let _ = writeln!(text, "/{} {} {}", encoded(&file.name), file.store.len(), file.tag);
         text
     })
+}
+
+/// Whether a path is this name. Clients write some letters as they are that others encode (RFC 3986, section
+/// 6.2.2).
+fn is_name(path: &str, name: &str) -> bool {
+    decoded(path.as_bytes()) == name.as_bytes()
+}
+
+/// A path with what `%` and two digits stand for. A `%` without them stands for itself.
+fn decoded(mut path: &[u8]) -> Vec<u8> {
+    let mut bytes = Vec::with_capacity(path.len());
+    while let [first, rest @ ..] = path {
+        let value = |digit: u8| char::from(digit).to_digit(16);
+        let escaped = match (first, rest) {
+            (b'%', [high, low, ..]) => value(*high).zip(value(*low)),
+            _ => None,
+        };
+        if let Some((high, low)) = escaped {
+            bytes.push((high * 16 + low) as u8);
+            path = &rest[2..];
+        } else {
+            bytes.push(*first);
+            path = rest;
+        }
+    }
+    bytes
 }
 
 /// A name as paths have it.

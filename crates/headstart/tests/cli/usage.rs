@@ -111,6 +111,9 @@ fn wrong_usage_is_two_and_says_what_is_right() {
         run(["import", "x", "-o", "y", "--window", window]).fails(2, &[window, "power of two"]);
     }
     run(["serve", "x"]).fails(2, &["--nbd", "--http"]);
+    for address in ["8080", "localhost", ":8080", "::1:8080", "localhost:http", "[x]:8080", "x:65536"] {
+        run(["serve", "x", "--http", address]).fails(2, &[address, "HOST:PORT"]);
+    }
     for command in [&["run", "x"][..], &["profile", "x", "-o", "y"]] {
         let words = command.iter().chain(&["python3", "-c", "import this"]);
         run(words).fails(2, &["put `--` before the command", "-- python3 -c import this"]);

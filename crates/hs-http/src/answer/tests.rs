@@ -10,10 +10,10 @@ fn files() -> Vec<HttpFile> {
     let file = |name: &str, len: usize| HttpFile {
         name: name.to_owned(),
         store: Arc::new(MemoryStore::new(vec![7; len])),
-        tag: format!("hs1-{}", name.replace(' ', "-")),
+        tag: format!("hs1-{}", name.replace([' ', '+'], "-")),
         modified: SystemTime::UNIX_EPOCH + Duration::from_secs(1_700_000_000),
     };
-    vec![file("a.hsi", 1_000), file("b c.hsi", 5)]
+    vec![file("a.hsi", 1_000), file("b c.hsi", 5), file("v1+2.hsi", 5)]
 }
 
 fn asked(fields: &[(&'static str, &str)]) -> HeaderMap {
@@ -97,9 +97,24 @@ fn nothing_but_what_was_named_exists_and_nothing_can_be_changed() {
         (answer.status.as_u16(), matches!(answer.content, Content::File(..)))
     };
     assert_eq!(status(&Method::GET, "/b%20c.hsi"), (200, true));
+    for path in ["/%62%20c.hsi", "/v1%2B2.hsi", "/v1%2b2.hsi", "/v1+2.hsi"] {
+        assert_eq!(status(&Method::GET, path), (200, true), "{path}");
+    }
     assert_eq!(status(&Method::HEAD, "/a.hsi"), (200, false));
     assert_eq!(status(&Method::GET, "/"), (200, false));
-    for path in ["/x", "/../a.hsi", "/a.hsi/", "//a.hsi", "/a.hsi%00", "/etc/passwd", "*"] {
+    for path in [
+        "/x",
+        "/../a.hsi",
+        "/a.hsi/",
+        "//a.hsi",
+        "/a.hsi%00",
+        "/a.hsi%",
+        "/a.hsi%2",
+        "/%2e%2e%2fa.hsi",
+        "/%2Fa.hsi",
+        "/etc/passwd",
+        "*",
+    ] {
         assert_eq!(status(&Method::GET, path), (404, false), "{path}");
     }
     for method in [Method::POST, Method::PUT, Method::DELETE, Method::PATCH, Method::OPTIONS, Method::TRACE] {
