@@ -63,6 +63,18 @@ impl Subject {
         })
     }
 
+    /// Refuses a file with this header when it was begun from another image.
+    ///
+    /// # Errors
+    /// [`FillError::OtherDisk`] or [`FillError::OtherImage`].
+    pub fn refuse_another(&self, path: &Path, header: &Header) -> Result<(), FillError> {
+        let (path, begun, found) = (path.to_owned(), header.image_name, self.image_name);
+        if header.disk_digest != self.disk_digest {
+            return Err(FillError::OtherDisk { path });
+        }
+        if begun == found { Ok(()) } else { Err(FillError::OtherImage { path, begun, found }) }
+    }
+
     /// The disk of a remote image; `word` is its address.
     #[must_use]
     pub fn of_remote(image: &Image, word: &Path) -> Self {

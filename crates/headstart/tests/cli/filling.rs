@@ -126,6 +126,8 @@ fn what_was_attached_and_detached_is_told_as_json() {
     let mut expected = attached.clone();
     expected["was_attached"] = true.into();
     assert_eq!((again.json(), again.stderr.as_str()), (expected, ""));
+    scene.image("other.hsi", 200, 97);
+    run(["attach", &scene.arg("other.hsi"), &file]).fails(1, &[&file, "another disk"]);
 
     let detached = run(["detach", "--json", "--incomplete", &file]).ok().json();
     let state = |state: &str, was_attached: bool| json!({"file": attached["file"], "state": state, "was_attached": was_attached});
@@ -143,6 +145,22 @@ fn what_was_attached_and_detached_is_told_as_json() {
     let complete = leaving(&scene, attach).ok().json();
     assert_eq!((&complete["state"], &complete["guard"]), (&"complete".into(), &Value::Null));
     assert_eq!(run(["detach", "--json", &file]).ok().json(), state("complete", false));
+    scene.wait_until_clean();
+}
+
+#[test]
+fn a_file_that_was_removed_while_it_was_attached_is_told_of() {
+    let Some(folder) = FillingFolder::new() else { return };
+    let scene = Scene::new();
+    scene.image("disk.hsi", 200, 96);
+    let file = file_in(&folder, &scene);
+    let guard = guarded(&scene, &file, &["--no-fill"]);
+    fs::remove_file(&file).expect("removed");
+    let said = ["removed while it was attached", "headstart status"];
+    run(["attach", &scene.arg("disk.hsi"), &file]).fails(1, &said);
+    guard.signal(Signal::TERM);
+    guard.end();
+    fs::remove_file(sidecar(&file)).expect("removed");
     scene.wait_until_clean();
 }
 

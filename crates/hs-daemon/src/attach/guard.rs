@@ -6,8 +6,10 @@ use std::os::unix::process::ExitStatusExt;
 use std::process::ExitStatus;
 use std::time::Instant;
 
-use anyhow::Context;
-use hs_fill::{Attachment, FillError, Handover, Left, Marker, OpenedFile, Subject, Survivors, deny_events};
+use anyhow::{Context, bail};
+use hs_fill::{
+    Attachment, FillError, Handover, Left, Marker, OpenedFile, Subject, Survivors, deny_events, look_at,
+};
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use serde_json::Value;
 
@@ -54,6 +56,7 @@ pub(super) fn guard(args: &Attach, arguments: &[OsString], quiet: bool) -> anyho
         Ok(OpenedFile::Complete) => return report.is_complete(parent),
         // The file is attached already: the command succeeds as soon as there is a server.
         Err(error @ FillError::Attached { .. }) => {
+            refuse_another(args, &subject)?;
             if !ask(&args.file, Request::Start)? {
                 return Err(error.into());
             }
@@ -68,6 +71,22 @@ pub(super) fn guard(args: &Attach, arguments: &[OsString], quiet: bool) -> anyho
     guard.server = Some(guard.start()?);
     let manager = if parent.is_some() { Manager::none() } else { Manager::of_this_process() };
     guard.run(&signals, parent, &manager, Some(&report))
+}
+
+/// Refuses a file that is attached as the disk of another image, and one that has no name any more.
+fn refuse_another(args: &Attach, subject: &Subject) -> anyhow::Result<()> {
+    let name = args.file.display();
+    if !args.file.exists() {
+        bail!(
+            "{name} is not there, and a process has {name}.headstart: another attach makes the file just now, or it \
+             was removed while it was attached (`headstart status {name}` says which process guards it: end that)"
+        );
+    }
+    match look_at(&args.file) {
+        Ok((_, Some(header))) => Ok(subject.refuse_another(&args.file, &header)?),
+        // Its guard knows more.
+        _ => Ok(()),
+    }
 }
 
 /// The descriptors that the service manager has kept of this file. Its readers wait since all its processes
