@@ -42,7 +42,7 @@ pub enum SigningError {
         reason: String,
     },
     /// The signature is of another channel than the one that was asked for.
-    #[error("{name}: it points of the channel '{found}', not of '{expected}'")]
+    #[error("{name}: it is signed for the channel '{found}', not for '{expected}'")]
     OtherChannel {
         /// The signature.
         name: String,

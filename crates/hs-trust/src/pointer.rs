@@ -103,6 +103,11 @@ impl Pointer {
         Ok(pointer)
     }
 
+    /// What a file says that may be a pointer. **Nothing of it is verified.**
+    pub fn claimed(text: &str) -> Option<Self> {
+        Self::parse(&SignatureBox::from_string(text).ok()?.trusted_comment().ok()?).ok()
+    }
+
     /// Nothing here is to be believed before the signature is checked.
     fn parse(comment: &str) -> Result<Self, String> {
         let mut words = comment.split('\t');

@@ -97,7 +97,9 @@ pub(crate) fn sign(args: &Sign, quiet: bool) -> anyhow::Result<()> {
             pointer.date
         );
     }
+    let replaced = std::fs::read_to_string(&output).ok().and_then(|text| Pointer::claimed(&text));
     write(&pointer, &args.by, &output)?;
+    warn_of_rollback(replaced.as_ref(), &pointer, &output);
     if args.json {
         show::line(json!({
             "signature": output,
@@ -111,6 +113,22 @@ pub(crate) fn sign(args: &Sign, quiet: bool) -> anyhow::Result<()> {
         hs_output::note!("{}: {} is {image} since {}", output.display(), pointer.channel, pointer.date);
     }
     Ok(())
+}
+
+/// Clients take no pointer that is older than one that they have seen, nor another image of the same date.
+fn warn_of_rollback(replaced: Option<&Pointer>, pointer: &Pointer, output: &Path) {
+    let Some(replaced) = replaced.filter(|replaced| replaced.channel == pointer.channel) else { return };
+    let is_later =
+        pointer.date > replaced.date || (&pointer.date, pointer.image) == (&replaced.date, replaced.image);
+    if !is_later {
+        log::warn!(
+            "{}: the signature that was there is of {}, and this one, of {}, is not later: clients that have \
+             seen the former refuse it",
+            output.display(),
+            replaced.date,
+            pointer.date
+        );
+    }
 }
 
 /// When the signature expires: a channel must move on, an image under its own name stays what it is.

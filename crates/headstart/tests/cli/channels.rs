@@ -109,7 +109,7 @@ fn a_channel_moves_on_and_cannot_be_rolled_back() {
     let (one, two) = (published(&scene, "one.hsi", 4), published(&scene, "two.hsi", 5));
     let sign = |image: &str, channel: &str, date: &str, extra: &[&str]| {
         let (image, key) = (scene.arg(&format!("www/{image}")), scene.arg("k.key"));
-        run([&["sign", &image, "--key", &key, "--channel", channel, "--date", date], extra].concat()).ok();
+        run([&["sign", &image, "--key", &key, "--channel", channel, "--date", date], extra].concat()).ok()
     };
     let nginx = Nginx::start(&scene, "");
     let url = format!("{}#key={key}", nginx.url("stable.minisig"));
@@ -136,15 +136,17 @@ fn a_channel_moves_on_and_cannot_be_rolled_back() {
     // One channel for another, another's key, two images of one date, and one that is too old.
     sign("one.hsi", "beta", "2026-03-01", &[]);
     fs::rename(scene.path("www/beta.minisig"), scene.path("www/stable.minisig")).expect("exchanged");
-    verify(&url, &[]).fails(1, &["channel 'beta', not of 'stable'"]);
+    verify(&url, &[]).fails(1, &["channel 'beta', not for 'stable'"]);
     fs::write(scene.path("www/stable.minisig"), &newest).expect("restored");
     verify(&format!("{}#key={other}", nginx.url("stable.minisig")), &[]).fails(1, &["not signed by the key"]);
-    sign("one.hsi", "stable", "2026-02-01", &[]);
+    let signed = sign("one.hsi", "stable", "2026-02-01", &[]);
+    assert!(signed.stderr.contains("is not later"), "{signed:?}");
     verify(&url, &[]).fails(1, &["with the same date", &one, &two]);
     // Who says nothing signs for a while; what never expires is warned of.
     sign("two.hsi", "stable", "2026-04-01", &["--expires", "never"]);
     assert!(verify(&url, &[]).ok().stderr.contains("never expires"));
-    sign("two.hsi", "stable", "2026-04-02", &[]);
+    let signed = sign("two.hsi", "stable", "2026-04-02", &[]);
+    assert!(!signed.stderr.contains("is not later"), "{signed:?}");
     let usual = verify(&url, &[]).ok();
     assert!(!usual.stderr.contains("never expires"), "{usual:?}");
     let text = fs::read_to_string(scene.path("www/stable.minisig")).expect("signed");
