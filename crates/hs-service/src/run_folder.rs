@@ -192,8 +192,12 @@ fn hear(stream: UnixStream, end: Instant) -> io::Result<Vec<u8>> {
     let left = end.saturating_duration_since(Instant::now());
     stream.set_read_timeout(Some(left.max(LAST_LOOK)))?;
     let mut answer = Vec::new();
-    stream.take(MAX_ANSWER_BYTES).read_to_end(&mut answer)?;
-    Ok(answer)
+    match stream.take(MAX_ANSWER_BYTES).read_to_end(&mut answer) {
+        Err(error) if error.kind() == ErrorKind::WouldBlock => {
+            Err(io::Error::new(ErrorKind::TimedOut, format!("no answer in {} s", PATIENCE.as_secs())))
+        }
+        read => read.map(|_| answer),
+    }
 }
 
 /// The socket on which a server says how it is: one JSON object for each connection. Dropping it removes it.
