@@ -5,7 +5,8 @@ use std::time::Duration;
 
 use anyhow::{Context, bail};
 use hs_linux::mounts::overlay_options;
-use rustix::mount::MountFlags;
+use hs_output::whole_file::write_whole;
+use rustix::mount::{MountFlags, UnmountFlags, unmount};
 
 use crate::device;
 use crate::words::{DeviceName, Overlay};
@@ -19,8 +20,8 @@ const NEARLY_FULL_BYTES: u64 = 8 << 20;
 
 /// Mounts the overlay at `new_root`, above the file system at `lower`. Writes lie below `place`, a folder.
 ///
-/// A persistent file system that is missing or belongs to another image is left alone, which is said, and
-/// writes go to memory: a machine that starts without its memory is better than none.
+/// A persistent file system that is missing, belongs to another image or has no room for an overlay is left
+/// alone, which is said, and writes go to memory: a machine that starts without its memory is better than none.
 ///
 /// # Errors
 /// When even that cannot be mounted.
@@ -31,21 +32,24 @@ pub fn mount(
     place: &Path,
     new_root: &Path,
 ) -> anyhow::Result<()> {
-    let kept = match overlay {
-        Overlay::Memory => None,
-        Overlay::Device(name) => match persistent(name, disk_digest, place) {
-            Ok(()) => Some(()),
+    if let Overlay::Device(name) = overlay {
+        match persistent(name, disk_digest, place).and_then(|()| above(lower, place, new_root)) {
+            Ok(()) => return Ok(()),
             Err(error) => {
                 log::error!("{name}: {error:#}; what is written now is lost when the machine stops");
-                None
+                // Without a device nothing is mounted there.
+                let _ = unmount(place, UnmountFlags::DETACH);
             }
-        },
-    };
-    if kept.is_none() {
-        let memory = std::ffi::CString::new("mode=0755").ok();
-        rustix::mount::mount("tmpfs", place, "tmpfs", MountFlags::empty(), memory.as_deref())
-            .context("mount memory for writes")?;
+        }
     }
+    let memory = std::ffi::CString::new("mode=0755").ok();
+    rustix::mount::mount("tmpfs", place, "tmpfs", MountFlags::empty(), memory.as_deref())
+        .context("mount memory for writes")?;
+    above(lower, place, new_root)
+}
+
+/// Mounts the overlay, with the folders that it needs in the file system at `place`.
+fn above(lower: &Path, place: &Path, new_root: &Path) -> anyhow::Result<()> {
     let (upper, work) = (place.join("upper"), place.join("work"));
     for folder in [&upper, &work] {
         std::fs::create_dir_all(folder).with_context(|| format!("make {}", folder.display()))?;
@@ -69,11 +73,7 @@ fn persistent(name: &DeviceName, disk_digest: &str, place: &Path) -> anyhow::Res
         bail!("it holds {}, and writes can be kept in ext4 only: mkfs.ext4 makes one", found.file_system);
     }
     device::mount(&found, place, true)?;
-    let checked = check(place, disk_digest);
-    if checked.is_err() {
-        rustix::mount::unmount(place, rustix::mount::UnmountFlags::DETACH).context("unmount it")?;
-    }
-    checked
+    check(place, disk_digest)
 }
 
 /// Notes down the disk that writes belong to, or compares it with what was noted before.
@@ -87,9 +87,8 @@ fn check(place: &Path, disk_digest: &str) -> anyhow::Result<()> {
             noted.trim()
         ),
         Err(error) if error.kind() == std::io::ErrorKind::NotFound => {
-            let draft = place.join(format!("{MARKER}.new"));
-            std::fs::write(&draft, format!("{disk_digest}\n")).context("write to it")?;
-            std::fs::rename(&draft, &marker).context("write to it")?;
+            // Synced: after a power cut it is whole, or not there.
+            write_whole(&marker, format!("{disk_digest}\n").as_bytes())?;
         }
         Err(error) => return Err(error).context(format!("read {MARKER}")),
     }

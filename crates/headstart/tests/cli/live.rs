@@ -372,6 +372,10 @@ fn what_is_wrong_with_a_medium_is_said() {
     let mut machine = live.start(&nothing, &words(&drives));
     let said = machine.in_the_initramfs();
     assert!(said.contains("names no image") && said.contains(GIVEN_UP), "{said}");
+    // Who ends the shell has it tried again.
+    machine.type_line("exit");
+    let said = machine.in_the_initramfs();
+    assert!(said.contains("names no image") && said.contains(GIVEN_UP), "{said}");
     let named = format!("root=headstart:LABEL=HEADSTART#{} headstart.wait=2", live.name);
     ["vdb", "vdc", "vdd"].iter().for_each(|disk| machine.take_out(disk));
     let said = machine.mounted_by(&named);
@@ -616,7 +620,7 @@ fn stick_that_keeps(scene: &Scene, live: &Live) -> String {
     let partitions = table["partitiontable"]["partitions"].as_array().expect("a list");
     assert_eq!(partitions.len(), 3, "{table}");
     let offset = format!("offset={}", partitions[2]["start"].as_u64().expect("a sector") * 512);
-    tool("mkfs.ext4", &["-q", "-F", "-L", "KEEP", "-E", &offset, &stick, "64M"]);
+    tool("mkfs.ext4", &["-q", "-F", "-L", "KEEP", "-N", "2000", "-E", &offset, &stick, "64M"]);
     stick
 }
 
@@ -641,7 +645,15 @@ fn writes_are_kept_with_their_own_image() {
     let said = machine.in_the_initramfs();
     assert!(said.contains("keeps writes is nearly full"), "{said}");
     assert_eq!(machine.ran("rm /root/root/all; cat /root/root/kept").trim(), "for later");
-    machine.ran("sed -i s/./x/ /run/initramfs/headstart/overlay/headstart-overlay; sync; umount /root");
+    // So full that no overlay can be mounted above them.
+    machine.ran("(cd /root/root; touch $(seq 5000) 2>/dev/null); umount /root");
+    let said = machine.mounted_by(&root);
+    assert!(said.contains("No space left on device") && said.contains("is lost"), "{said}");
+    assert!(said.contains("exit code 0"), "{said}");
+    machine.ran(
+        "umount /root; mkdir /run/keep; mount -t ext4 /dev/vda3 /run/keep; rm /run/keep/upper/root/[0-9]*; \
+         sed -i s/./x/ /run/keep/headstart-overlay; umount /run/keep",
+    );
     // Now they are of another disk: they are left alone, and the root is mounted all the same.
     let said = machine.mounted_by(&root);
     assert!(said.contains("its writes belong to the disk x") && said.contains("exit code 0"), "{said}");
