@@ -4,7 +4,7 @@
 use std::fmt::Write as _;
 use std::path::{Path, PathBuf};
 
-use anyhow::Context;
+use anyhow::{Context, bail};
 
 use crate::tools::{GRUB, MCOPY, MKFS_FAT, MMD};
 
@@ -55,6 +55,7 @@ pub(crate) fn configuration(menu: &Menu<'_>) -> String {
     // A quote would end the title.
     let title = menu.title.replace(['\'', '\n'], " ");
     let mut text = opening(menu.timeout_s);
+    let words = quoted(menu.words);
     let entries = [
         (title.clone(), ""),
         (format!("{title}, without prefetch"), " headstart.prefetch=off"),
@@ -63,11 +64,40 @@ pub(crate) fn configuration(menu: &Menu<'_>) -> String {
     for (title, more) in entries {
         let _ = write!(
             text,
-            "menuentry '{title}' {{\n  linux /boot/vmlinuz {}{more}\n  initrd /boot/initrd.img\n}}\n",
-            menu.words
+            "menuentry '{title}' {{\n  linux /boot/vmlinuz {words}{more}\n  initrd /boot/initrd.img\n}}\n"
         );
     }
     text
+}
+
+/// Words of the kernel as GRUB's script takes them. Double quotes hold a word together, as for the kernel,
+/// whose command line GRUB writes with them again.
+fn quoted(words: &str) -> String {
+    let mut is_inside = false;
+    let split = words.split(|letter: char| {
+        is_inside ^= letter == '"';
+        letter.is_ascii_whitespace() && !is_inside
+    });
+    let is_plain = |letter: char| letter.is_ascii_alphanumeric() || "=:.,/_@%+#-".contains(letter);
+    let word = |word: &str| match word.replace('"', "") {
+        plain if plain.chars().all(is_plain) && !plain.starts_with('#') => plain,
+        other => format!("'{other}'"),
+    };
+    split.filter(|part| !part.is_empty()).map(word).collect::<Vec<_>>().join(" ")
+}
+
+/// Refuses words that GRUB's script cannot give to the kernel as they are.
+pub(crate) fn check_words(words: &[String]) -> anyhow::Result<()> {
+    let is_wrong = |word: &&String| {
+        word.contains(['\'', '\\']) || word.contains(char::is_control) || word.matches('"').count() % 2 == 1
+    };
+    match words.iter().find(is_wrong) {
+        Some(word) => bail!(
+            "--append {word:?}: GRUB cannot pass on single quotes, backslashes, control characters, or one double \
+             quote alone"
+        ),
+        None => Ok(()),
+    }
 }
 
 /// How a configuration begins: the first entry after so many seconds, also on a serial port.
@@ -256,5 +286,19 @@ mod tests {
         assert!(text.contains("menuentry 'Kim s system' {"), "{text}");
         assert!(text.contains("linux /boot/vmlinuz root=headstart:LABEL=A quiet\n"), "{text}");
         assert!(text.contains("quiet headstart.verify\n") && text.contains("set timeout=3\n"), "{text}");
+    }
+
+    #[test]
+    fn words_reach_the_kernel_as_they_are() {
+        let words = "root=headstart:LABEL=A#hs1-ab a;b {c} x=$y #d quiet  splash dyndbg=\"file a.c +p\" e|f";
+        let script = quoted(words);
+        assert_eq!(
+            script,
+            "root=headstart:LABEL=A#hs1-ab 'a;b' '{c}' 'x=$y' '#d' quiet splash 'dyndbg=file a.c +p' 'e|f'"
+        );
+        check_words(&[words.to_owned()]).expect("right");
+        for bad in ["it's", r"a\b", "a\nb", "a\"b"] {
+            check_words(&[bad.to_owned()]).expect_err(bad);
+        }
     }
 }

@@ -5,6 +5,8 @@ use std::path::{Path, PathBuf};
 use anyhow::{Context, bail};
 use hs_live::words::IMAGE_PATH;
 use hs_output::show::Bar;
+use hs_service::ending::Interruption;
+use hs_service::signals::Ends;
 use hs_start::open::open_image;
 use serde::Serialize;
 
@@ -66,17 +68,23 @@ pub struct Made {
     pub secure_boot: bool,
 }
 
-/// Makes the medium. Call `hs_linux::rootenv::enter_private_mounts` before.
+/// Makes the medium. Call `hs_linux::rootenv::enter_private_mounts` before. `signals` end the process, and
+/// leave nothing.
 ///
 /// # Errors
 /// When a tool or a part of the system is missing, or one fails; the output is whole or not there.
-pub fn make(spec: &IsoSpec, quiet: bool) -> anyhow::Result<Made> {
+pub fn make(spec: &IsoSpec, quiet: bool, signals: Ends) -> anyhow::Result<Made> {
     tools::check(spec.system.directory().is_some())?;
     check_label(&spec.label)?;
+    boot_loader::check_words(&spec.append)?;
     let folder =
         spec.output.parent().filter(|parent| !parent.as_os_str().is_empty()).unwrap_or(Path::new("."));
+    check_outside(&spec.system, folder, &spec.output)?;
     let work = tempfile::Builder::new().prefix(".headstart-iso-").tempdir_in(folder);
     let work = work.with_context(|| format!("make a folder in {}", folder.display()))?;
+    let drafts = work.path().to_owned();
+    let interruption = Interruption::watch(signals, move || drop(std::fs::remove_dir_all(drafts)));
+    let _interruption = interruption.context("wait for signals")?;
     let (tree, scratch) = (work.path().join("tree"), work.path().join("scratch"));
     let image = tree.join(&IMAGE_PATH[1..]);
     for folder in [&scratch, &tree.join("boot"), image.parent().unwrap_or(&tree)] {
@@ -148,6 +156,20 @@ fn command_line(spec: &IsoSpec, digest: &str) -> String {
     ];
     words.extend(spec.append.iter().cloned());
     words.join(" ")
+}
+
+/// The medium must not be a part of its own image. That is said before anything is made.
+fn check_outside(system: &SystemSpec, folder: &Path, output: &Path) -> anyhow::Result<()> {
+    let Some(root) = system.directory() else { return Ok(()) };
+    let real = |path: &Path| path.canonicalize().with_context(|| format!("open {}", path.display()));
+    if real(folder)?.starts_with(real(root)?) {
+        bail!(
+            "{}: this lies inside the system {}; write it somewhere else",
+            output.display(),
+            root.display()
+        );
+    }
+    Ok(())
 }
 
 /// A label is a word of the kernel's command line, and what ISO 9660 allows.

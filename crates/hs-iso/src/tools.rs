@@ -6,6 +6,7 @@ use std::path::PathBuf;
 use std::process::{Command, Output, Stdio};
 
 use anyhow::{Context, bail};
+use hs_linux::ends::let_signals_through;
 
 use crate::boot_loader;
 
@@ -84,8 +85,9 @@ impl Tool {
     /// A command of it, with its arguments.
     pub(crate) fn run<S: AsRef<OsStr>>(self, arguments: impl IntoIterator<Item = S>) -> anyhow::Result<()> {
         let program = self.find().unwrap_or_else(|| self.name.into());
-        let output = Command::new(program).args(arguments).stdin(Stdio::null()).output();
-        self.judge(output)
+        let mut command = Command::new(program);
+        command.args(arguments).stdin(Stdio::null());
+        self.judge(let_signals_through(&mut command).output())
     }
 
     /// The same for one that reads `input`.
@@ -97,7 +99,7 @@ impl Tool {
         let program = self.find().unwrap_or_else(|| self.name.into());
         let mut command = Command::new(program);
         command.args(arguments).stdin(Stdio::piped()).stdout(Stdio::piped()).stderr(Stdio::piped());
-        let output = command.spawn().and_then(|mut child| {
+        let output = let_signals_through(&mut command).spawn().and_then(|mut child| {
             // A program that has ended already says why.
             let _ = child.stdin.take().map(|mut stdin| stdin.write_all(input));
             child.wait_with_output()

@@ -1,13 +1,16 @@
 //! `headstart iso`
 
+use anyhow::Context;
 use hs_iso::{Disc, InitrdKind, IsoSpec, SystemSpec};
 use hs_output::show;
+use hs_service::signals::Ends;
 use hs_units::ByteSize;
 
 use crate::cli::Iso;
 
 /// Makes a bootable medium.
 pub(crate) fn run(args: &Iso, quiet: bool) -> anyhow::Result<()> {
+    let signals = Ends::block().context("wait for signals")?;
     hs_linux::rootenv::enter_private_mounts()?;
     let spec = IsoSpec {
         system: SystemSpec {
@@ -22,7 +25,7 @@ pub(crate) fn run(args: &Iso, quiet: bool) -> anyhow::Result<()> {
         timeout_s: args.timeout,
         disc: args.disc.map(|size| Disc { bytes: size.0, drive: args.drive }),
     };
-    let made = hs_iso::make(&spec, quiet)?;
+    let made = hs_iso::make(&spec, quiet, signals)?;
     if args.json {
         return show::json(&made);
     }

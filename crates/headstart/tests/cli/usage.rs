@@ -3,8 +3,10 @@
 use std::fs;
 use std::process::Stdio;
 
+use rustix::process::Signal;
+
 use crate::mounts::umount;
-use crate::scene::{Ran, Running, Scene, headstart, machine_has, run};
+use crate::scene::{Ran, Running, Scene, has_tools, headstart, machine_has, run, tool, wait_until};
 
 pub(crate) const COMMANDS: [&[&str]; 50] = [
     &["build"],
@@ -257,4 +259,31 @@ fn missing_tools_of_a_medium_are_named_together() {
     let ran = Ran::from(command.env("PATH", "").output().expect("the program starts"));
     ran.fails(1, &["xorriso, grub-mkimage", "mcopy, mmd", "apt install xorriso grub-common", "mtools"]);
     assert_eq!(scene.names(), ["root"]);
+}
+
+#[test]
+fn a_medium_that_cannot_be_made_leaves_nothing() {
+    if !has_tools(&["xorriso", "grub-mkimage", "mcopy", "mkfs.vfat", "mkfs.ext4", "mkfifo"]) {
+        return;
+    }
+    let scene = Scene::new();
+    scene.image("system.hsi", 30, 1);
+    let (image, kernel, root) = (scene.arg("system.hsi"), scene.arg("kernel"), scene.folder("root"));
+    // Nothing writes to it.
+    tool("mkfifo", &[&kernel]).ok();
+    let before = scene.names();
+    let made = |system: &str, output: &str| {
+        ["iso", system, "--kernel", &kernel, "--initrd", &image, "-o", output].map(str::to_owned)
+    };
+    run(made(&root, &format!("{root}/x.iso"))).fails(1, &["x.iso: this lies inside the system"]);
+    let quoted = [&made(&image, &scene.arg("x.iso"))[..], &["--append".to_owned(), "it's".to_owned()]];
+    run(quoted.concat()).fails(1, &["--append \"it's\"", "GRUB"]);
+    for signal in [Signal::INT, Signal::TERM, Signal::HUP] {
+        let iso = Running::start(made(&image, &scene.arg("x.iso")));
+        wait_until("a draft", || scene.names().len() > before.len());
+        iso.signal(signal);
+        assert_eq!(iso.end().0.code(), Some(128 + signal.as_raw()));
+        assert_eq!(scene.names(), before);
+    }
+    assert_eq!(fs::read_dir(root).expect("listed").count(), 0);
 }
