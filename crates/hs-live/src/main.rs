@@ -99,7 +99,8 @@ fn run(arguments: &[OsString]) -> anyhow::Result<ExitCode> {
 
 /// Whether the root is ours. Where it is on a medium, udev, which runs next, is not to read that.
 fn asked(command_line: &str) -> ExitCode {
-    let place = command_line.split_ascii_whitespace().find_map(|word| word.strip_prefix("root=headstart:"));
+    let words = command_line.split_ascii_whitespace();
+    let place = words.filter_map(|word| word.strip_prefix("root=headstart:")).next_back();
     match place {
         Some(place) => {
             // systemd asks again when it reads its units again.
