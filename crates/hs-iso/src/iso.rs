@@ -82,14 +82,13 @@ pub fn make(spec: &IsoSpec, quiet: bool, signals: Ends) -> anyhow::Result<Made> 
     check_outside(&spec.system, folder, &spec.output)?;
     let work = tempfile::Builder::new().prefix(".headstart-iso-").tempdir_in(folder);
     let work = work.with_context(|| format!("make a folder in {}", folder.display()))?;
-    let drafts = work.path().to_owned();
-    let interruption = Interruption::watch(signals, move || drop(std::fs::remove_dir_all(drafts)));
-    let _interruption = interruption.context("wait for signals")?;
     let (tree, scratch) = (work.path().join("tree"), work.path().join("scratch"));
     let image = tree.join(&IMAGE_PATH[1..]);
     for folder in [&scratch, &tree.join("boot"), image.parent().unwrap_or(&tree)] {
         std::fs::create_dir_all(folder).with_context(|| format!("make {}", folder.display()))?;
     }
+    let drafts = work.path().to_owned();
+    let _interruption = Interruption::watch(signals, move || remove(&drafts)).context("wait for signals")?;
     let bar = Bar::new(quiet);
     let kernel_version = spec.system.place_kernel(&tree.join("boot"), work.path(), &bar)?;
     // Nothing is written to it.
@@ -156,6 +155,16 @@ fn command_line(spec: &IsoSpec, digest: &str) -> String {
     ];
     words.extend(spec.append.iter().cloned());
     words.join(" ")
+}
+
+/// Removes a folder in which another thread of this process may still make files.
+fn remove(drafts: &Path) {
+    while drafts.exists() {
+        match std::fs::remove_dir_all(drafts) {
+            Err(error) if error.kind() != std::io::ErrorKind::DirectoryNotEmpty => return,
+            _ => {}
+        }
+    }
 }
 
 /// The medium must not be a part of its own image. That is said before anything is made.

@@ -21,7 +21,8 @@ const NEARLY_FULL_BYTES: u64 = 8 << 20;
 /// Mounts the overlay at `new_root`, above the file system at `lower`. Writes lie below `place`, a folder.
 ///
 /// A persistent file system that is missing, belongs to another image or has no room for an overlay is left
-/// alone, which is said, and writes go to memory: a machine that starts without its memory is better than none.
+/// alone, which is said, and writes go to memory: a machine that starts without its memory is better than
+/// none.
 ///
 /// # Errors
 /// When even that cannot be mounted.
