@@ -42,7 +42,7 @@ pub(crate) struct StartFlags {
     pub entrypoint: Option<OsString>,
     /// Memory for what the command writes, also to /tmp and /dev/shm. It is discarded at the end; writes that
     /// do not fit fail with "No space left on device".
-    #[arg(long, value_name = "SIZE", default_value = "1G", hide_short_help = true)]
+    #[arg(long, value_name = "SIZE", default_value = "1G", value_parser = parse_scratch, hide_short_help = true)]
     pub scratch: ByteSize,
     /// Trust the image: allow set-user-id programs and device nodes.
     #[arg(long, help_heading = "Containment")]
@@ -53,6 +53,15 @@ pub(crate) struct StartFlags {
     pub contain: ContainFlags,
     #[command(flatten)]
     pub insecure: InsecureFlag,
+}
+
+/// The kernel takes a file system in memory of no bytes as one without a bound.
+fn parse_scratch(text: &str) -> Result<ByteSize, String> {
+    match text.parse::<ByteSize>() {
+        Ok(ByteSize(0..4096)) => Err("a root needs 4K for its writes at least".to_owned()),
+        Ok(size) => Ok(size),
+        Err(error) => Err(format!("{error}")),
+    }
 }
 
 impl StartFlags {

@@ -59,6 +59,8 @@ fn what_a_command_writes_has_a_bound() {
         let ran = writes(file, busybox * 2).ok();
         assert!(!ran.stderr.contains("scratch"), "{ran:?}");
     }
+    // The kernel's size=0 is no bound.
+    writes("/new", 0).fails(2, &["--scratch", "4K"]);
     let many = "i=0; while echo >/tmp/$i; do i=$((i + 1)); done";
     assert!(run_in(&image, &["--scratch", "64K"], many).stderr.contains("of scratch"));
 }
