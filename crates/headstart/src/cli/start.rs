@@ -92,7 +92,7 @@ pub(crate) struct Profile {
     /// Also write the profile of a command that fails.
     #[arg(long, hide_short_help = true)]
     pub keep_failed: bool,
-    /// Print the result as JSON.
+    /// Print the result as JSON. The output of the command goes to standard error then.
     #[arg(long)]
     pub json: bool,
     /// The command, after `--`. An image of a container has one of its own.

@@ -26,7 +26,7 @@ struct Recorded {
 /// Records a start; gives the exit code of the command, or 0 when it was ended after its grace time.
 pub(crate) fn run(args: &Profile, quiet: bool) -> anyhow::Result<i32> {
     hs_linux::rootenv::enter_private_mounts()?;
-    let output = if args.json { CommandOutput::Nowhere } else { CommandOutput::Stdout };
+    let output = if args.json { CommandOutput::Stderr } else { CommandOutput::Stdout };
     let (profile, started) = record(args, output)?;
     let code = started.exit.map_or(0, hs_linux::rootenv::Exit::code);
     if code != 0 && !args.keep_failed {

@@ -244,6 +244,9 @@ fn a_start_is_recorded_optimized_and_repeated() {
     let record = ["profile", &image, "-o", &profile, "--grace", "0"];
     let recorded = run(record.into_iter().chain(script)).ok();
     assert!(recorded.stdout.starts_with("hello from the image\n"), "{recorded:?}");
+    let as_json = run(record.into_iter().chain(["--json"]).chain(script)).ok();
+    assert!(as_json.stderr.contains("hello from the image\n"), "{as_json:?}");
+    assert_eq!(as_json.json()["profile"], profile.as_str());
     let inspected = run(["inspect", "--json", &profile]).ok().json();
     let busybox = fs::metadata("/bin/busybox").expect("busybox").len();
     assert!(inspected["hot_bytes"].as_u64().is_some_and(|bytes| bytes >= busybox), "{inspected}");
