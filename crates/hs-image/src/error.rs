@@ -211,6 +211,18 @@ pub enum ImageError {
     /// The disk that an image is compared with could not be read.
     #[error("{0}")]
     ComparedDisk(Arc<dyn std::error::Error + Send + Sync>),
+    /// The disk that an image is compared with is longer or shorter.
+    #[error("{path}: its disk has {disk_bytes} bytes, {against} has {found}")]
+    OtherLength {
+        /// The image.
+        path: String,
+        /// The raw disk.
+        against: String,
+        /// Size of the image's disk.
+        disk_bytes: u64,
+        /// Size of the raw disk.
+        found: u64,
+    },
     /// A raw disk differs from the image.
     #[error("{path}: first difference from {against} in blocks {blocks}")]
     Differs {

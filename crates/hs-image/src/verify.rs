@@ -170,12 +170,8 @@ fn check_cold(
 ) -> Result<bool, ImageError> {
     let disk_bytes = image.disk_bytes();
     if let Some((other, name)) = against.filter(|(other, _)| other.bytes() != disk_bytes) {
-        let shorter = Lba::containing(other.bytes().min(disk_bytes));
-        return Err(differs(
-            image,
-            name,
-            BlockRange::new(shorter, other.bytes().abs_diff(disk_bytes) / BLOCK_BYTES),
-        ));
+        let (path, against, found) = (image.name().to_owned(), name.to_owned(), other.bytes());
+        return Err(ImageError::OtherLength { path, against, disk_bytes, found });
     }
     let mut tools = Decompressor::new();
     let mut hasher = DiskHasher::new(disk_bytes);

@@ -70,6 +70,9 @@ fn an_image_goes_through_its_whole_life() {
     other[123 * 4096] ^= 1;
     fs::write(scene.path("other.raw"), other).expect("written");
     run(["verify", &hot, "--against", &scene.arg("other.raw")]).fails(1, &["hot.hsi", "other.raw", "123+1"]);
+    fs::write(scene.path("other.raw"), &disk[..300 * 4096]).expect("written");
+    let lengths = [disk.len(), 300 * 4096].map(|bytes| format!("{bytes}"));
+    run(["verify", &hot, "--against", &scene.arg("other.raw")]).fails(1, &[&lengths[0], &lengths[1]]);
 
     let mut damaged = fs::read(&hot).expect("read");
     let middle = damaged.len() / 2;

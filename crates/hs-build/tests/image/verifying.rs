@@ -33,8 +33,8 @@ fn the_first_block_that_differs_is_named() {
         std::fs::write(bench.path("other"), &other).expect("written");
         let error = verify(&image, Some((&source(&bench.path("other")), "other")), &|_| {})
             .expect_err("another size");
-        let first = Lba((bytes.min(bench.disk.len()) / BLOCK) as u64);
-        assert!(matches!(&error, ImageError::Differs { blocks, .. } if blocks.start == first), "{error}");
+        let expected = bytes as u64;
+        assert!(matches!(&error, ImageError::OtherLength { found, .. } if *found == expected), "{error}");
     }
 }
 
