@@ -286,7 +286,12 @@ fn what_to_do(path: &str, kind: FileKind) -> String {
         FileKind::Qcow2 | FileKind::VirtualDisk => {
             format!(": `headstart build {path} -o IMAGE` makes an image of the disk in it")
         }
-        FileKind::Compressed(_) | FileKind::Tar | FileKind::Zip => {
+        FileKind::Tar => format!(": `headstart build {path} -o IMAGE` makes an image of the files in it"),
+        FileKind::Compressed("gzip" | "xz" | "zstd") => format!(
+            ": `headstart build {path} -o IMAGE` makes an image of the files in it if it is a tar archive; \
+             else unpack it first"
+        ),
+        FileKind::Compressed(_) | FileKind::Zip => {
             ": unpack it, then `headstart build` an image of the disk or the directory".to_owned()
         }
         _ => String::new(),

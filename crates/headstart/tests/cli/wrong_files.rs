@@ -83,6 +83,9 @@ fn what_is_no_image_says_what_it_is_and_what_to_do() {
         run(["verify", &file]).fails(1, &[&file, called, "not a headstart image"]);
     }
     run(["verify", &scene.arg("start.hsp")]).fails(1, &["optimize IMAGE --profile"]);
+    for archive in ["root.tar", "disk.raw.gz"] {
+        run(["verify", &scene.arg(archive)]).fails(1, &[&format!("{archive} -o IMAGE")]);
+    }
     if machine_has(START) {
         run(["run", &raw, "--", "true"]).fails(1, &disk);
         run(["run", &scene.arg("start.hsp"), "--", "true"]).fails(1, &["a profile", "optimize"]);
