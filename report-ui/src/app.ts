@@ -55,7 +55,7 @@ export function start(root: HTMLElement, data: Data): void {
     context.choose(data.groups[index]!);
     settings.replaceChildren(
       groupChoice(data, index, choose),
-      inputList(context, drawAll, !result.has()),
+      context.group.runs.length === 0 ? "" : inputList(context, drawAll, !result.has()),
       filters(context, filterChanged),
     );
     views.forEach((view, i) => (view.element.hidden = links[i]!.hidden = !view.has()));
