@@ -8,9 +8,9 @@ pub(crate) const SOURCES: &[(&str, &str)] = &[
     ("a tar archive, or - for standard input", "the ext4 of what it unpacks to; also of gzip, zstd, xz"),
     ("an OCI layout, a `docker save` archive", "the ext4 of its layers, and its command"),
     ("oci:DIR[:NAME]", "the same of one image of several, in a folder"),
-    ("oci-archive:FILE[:NAME]", "in an archive of podman save or skopeo"),
-    ("docker-archive:FILE[:NAME]", "in an archive of docker save"),
-    ("oci://HOST/NAME[:TAG], docker://NAME", "in a registry"),
+    ("oci-archive:FILE[:NAME]", "the same, in an archive of podman save or skopeo"),
+    ("docker-archive:FILE[:NAME]", "the same, in an archive of docker save"),
+    ("oci://HOST/NAME[:TAG], docker://NAME", "the same, in a registry"),
 ];
 
 /// The heading of the table.

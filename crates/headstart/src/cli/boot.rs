@@ -45,7 +45,7 @@ pub(crate) struct Boot {
     /// type (esp, root, 0x83), as for `run`. The guest has the whole disk.
     ///
     /// Without this flag a disk with partitions is refused with a list of them.
-    #[arg(long, value_name = "PARTITION")]
+    #[arg(long, value_name = "PARTITION", hide_short_help = true)]
     pub partition: Option<String>,
     /// What runs the guest.
     #[arg(long, value_enum, value_name = "VMM", default_value = "auto")]
