@@ -1,7 +1,8 @@
 #!/usr/bin/env python3
 """What a machine with one image moves to have the next: a Debian as its point release has it, and the same packages
 with all updates since. Ours by the cache on disk and by a delta, against casync, desync, block hashes as RAUC has
-them, and `zstd --patch-from`. Bytes, so one run is enough."""
+them, and `zstd --patch-from`. Bytes, so one run is enough. Also what the first start of the next one asks its medium
+for, against a start of the image before."""
 
 import hashlib
 import shutil
@@ -9,9 +10,10 @@ import socket
 import subprocess
 import threading
 import time
+from functools import partial
 
-from harness import benchmark, headstart, headstart_json, headstart_path, progress, run, scratch
-from inputs import COMMAND, kept, program
+from harness import FLAT, benchmark, headstart, headstart_json, headstart_path, progress, run, scratch, start
+from inputs import COMMAND, READY, kept, program
 from stamp import MIB
 
 BLOCK = 4096
@@ -119,13 +121,30 @@ def patch(old, new):
     run("zstd", "-q", "-f", "-9", "--long=30", f"--patch-from={old}", new, "-o", path, patience_s=3600)
     return path.stat().st_size
 
+def first_start(image):
+    """What a start asks a medium for, how long that was busy, and when the command was ready."""
+    found = start(image, COMMAND, medium=FLAT[0], ready=READY)
+    return {key: found[key] for key in ("medium_busy_s", "store_requests", "store_bytes", "ready_s")}
+
+def starts(bench, images):
+    """The first start after the update, with the hot region of the image before it; also once it was recorded again."""
+    runs = bench.turns({name: partial(first_start, image) for name, image in images.items()}, repeats=5,
+                       say="busy {medium_busy_s:.3f} s, {store_requests} requests, ready after {ready_s:.2f} s")
+    for key, what in (("medium_busy_s", "time of the medium"), ("store_requests", "requests"), ("store_bytes", "bytes")):
+        bench.figure(f"first start after the update ÷ a start before it, {what}", runs.ratio("v2", "v1", key),
+                     at_most=1.1 if key == "medium_busy_s" else None)
+    bench.figure("first start after the update ÷ one that was recorded again, time of the medium",
+                 runs.ratio("v2", "v2 recorded", "medium_busy_s"))
+
 @benchmark(repeats=1)
 def measure(bench):
     tars = {version: archive(version) for version in SUITES}
     image = lambda name, version, *flags: kept(f"updates-{name}.hsi", [tars[version], program()], lambda draft: headstart(
         "build", tars[version], "-o", draft, *flags, patience_s=3600))
     cold = image("v1-cold", "v1")
-    profile = kept("updates.hsp", [cold], lambda draft: headstart("profile", cold, "-o", draft, "--", *COMMAND))
+    recorded = lambda name, image: kept(name, [image], lambda draft: headstart(
+        "profile", image, "-o", draft, "--", *COMMAND))
+    profile = recorded("updates.hsp", cold)
     v1 = image("v1", "v1", "--profile", profile)
     v2, fresh = image("v2", "v2", "--like", v1), image("v2-fresh", "v2", "--profile", profile)
     delta, fresh_delta = image("delta", "v2", "--base", v1), image("v2-cold", "v2")
@@ -156,3 +175,5 @@ def measure(bench):
         bench.figure(name, size / MIB, unit="MiB")
     bench.figure("ours ÷ compressed blocks that changed", ours / changed, at_most=1.15)
     bench.figure("ours ÷ zstd --patch-from of the archive", ours / least, at_most=1.3)
+    again = image("v2-again", "v2", "--profile", recorded("updates-v2.hsp", fresh_delta))
+    starts(bench, {"v1": v1, "v2": v2, "v2 recorded": again})
