@@ -1,5 +1,6 @@
 //! A kept disk over a disk in memory, used by several threads at a time.
 
+use std::io::Read;
 use std::os::unix::fs::PermissionsExt;
 use std::path::Path;
 use std::sync::Arc;
@@ -18,6 +19,9 @@ const BYTES: u64 = 300 << 12;
 const THREADS: u64 = 6;
 /// Threads have every sixth piece of so many bytes, so that they share blocks.
 const PIECE: u64 = 700;
+/// So many copies of a file in use are made; or as many as this variable says.
+const COPIES: usize = 15;
+const COPIES_VARIABLE: &str = "COPIES";
 
 /// A disk whose answers come from another thread, as those of a medium do.
 struct Memory(Vec<u8>);
@@ -378,6 +382,98 @@ fn snapshots_lie_between_two_flushes() {
     drop(disk);
     let (_, overlay) = KeepFile::glance(&path).expect("it is there");
     assert_eq!(overlay.snapshots().len(), 15);
+}
+
+/// What a copy of the file has of each block: its version. Each word has that, and the block's number.
+fn of_copy(path: &Path) -> Result<Vec<u64>, String> {
+    let file = KeepFile::open(path, OpenedAs::ReadOnly, Duration::ZERO).expect("a file");
+    let overlay = file.overlay(None, false).map_err(|error| error.to_string())?;
+    let checked = file.check(&overlay).map_err(|error| error.to_string())?;
+    if checked.damaged > 0 {
+        return Err("the check finds damaged blocks".to_owned());
+    }
+    let mut found = vec![0; (BYTES >> 12) as usize];
+    for (start, blocks, content) in overlay.extents() {
+        let Content::Data(place) = content else { continue };
+        for block in 0..blocks {
+            let mut bytes = [0; 4096];
+            file.read((place + block) << 12, &mut bytes).expect("in the file");
+            assert!(bytes.chunks(8).all(|word| *word == bytes[..8]), "block {} is none", start + block);
+            let word = u64::from_le_bytes(*bytes.first_chunk().expect("eight"));
+            assert_eq!(word >> 40, start + block, "it was written to another block");
+            found[(start + block) as usize] = word & ((1 << 40) - 1);
+        }
+    }
+    Ok(found)
+}
+
+/// Ends writers, also where what they are watched by fails.
+struct Ends<'a>(&'a AtomicBool);
+
+impl Drop for Ends<'_> {
+    fn drop(&mut self) {
+        self.0.store(true, SeqCst);
+    }
+}
+
+/// A copy has what was flushed before it was begun, unless a map was stored meanwhile. Then it may be refused
+/// by its opening or by a check, and has in each block something that was written there.
+#[test]
+fn a_copy_of_a_file_in_use_is_right_or_refused() {
+    const WRITERS: usize = 3;
+    const OWN: usize = BYTES as usize / 4096 / WRITERS;
+    let copies = std::env::var(COPIES_VARIABLE).map_or(COPIES, |said| said.parse().expect("a number"));
+    let folder = tempfile::tempdir().expect("a folder");
+    let (path, copy) = (folder.path().join("changes"), folder.path().join("copy"));
+    let disk = open(&path);
+    let flushed: Vec<_> = (0..WRITERS * OWN).map(|_| AtomicU64::new(0)).collect();
+    let ends = AtomicBool::new(false);
+    let mut right = 0;
+    std::thread::scope(|scope| {
+        for writer in 0..WRITERS {
+            let (disk, ends, flushed) = (&disk, &ends, &flushed);
+            scope.spawn(move || {
+                let mut prng = Prng::new(writer as u64);
+                for version in 1_u64.. {
+                    let first = writer * OWN + prng.below(OWN as u64) as usize;
+                    let most = if prng.below(4) == 0 { OWN as u64 } else { 3 };
+                    let end = (writer * OWN + OWN).min(first + 1 + prng.below(most) as usize);
+                    let at = (first as u64) << 12;
+                    let words = (first as u64..end as u64).map(|block| (block << 40 | version).to_le_bytes());
+                    let bytes = words.flat_map(|word| word.repeat(512)).collect();
+                    wait(|answer| disk.write(Requester::default(), at, bytes, false, answer));
+                    wait(|answer| disk.flush_here(answer));
+                    flushed[first..end].iter().for_each(|block| block.store(version, SeqCst));
+                    if ends.load(SeqCst) {
+                        break;
+                    }
+                }
+            });
+        }
+        let _ends = Ends(&ends);
+        let mut prng = Prng::new(9);
+        for number in 0..copies {
+            std::thread::sleep(Duration::from_millis(prng.below(100)));
+            let now = || flushed.iter().map(|block| block.load(SeqCst)).collect::<Vec<_>>();
+            let before = now();
+            let slots = || {
+                let mut slots = [0; 2 * 4096];
+                std::fs::File::open(&path).and_then(|mut file| file.read_exact(&mut slots)).expect("read");
+                slots
+            };
+            let slots_before = slots();
+            std::fs::copy(&path, &copy).expect("copied");
+            let found = of_copy(&copy);
+            if slots_before == slots() {
+                let found = found.expect("nothing was used again");
+                let is_there = found.iter().zip(&before).all(|(found, before)| found >= before);
+                assert!(is_there, "copy {number}: {found:?}, not {before:?}");
+                right += 1;
+            }
+        }
+    });
+    assert!(right > 0);
+    disk.close().expect("written");
 }
 
 #[test]

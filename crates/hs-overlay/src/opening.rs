@@ -8,7 +8,7 @@ use crate::error::{DamagedPart, OverlayError};
 use crate::layout::{BLOCK, SEGMENT_BLOCKS, SEGMENT_BYTES, first_block, segments_in};
 use crate::map::ExtentMap;
 use crate::overlay::{Limits, Overlay, apply};
-use crate::record::Header;
+use crate::record::{Header, MAX_HEADER_BLOCKS};
 use crate::segments::Segments;
 use crate::slot::{LogEnd, Slot};
 use crate::snapshot::Snapshot;
@@ -39,7 +39,13 @@ pub struct Opening {
 
 enum Stage {
     Slots,
-    Checkpoint { slot: Box<Slot>, bytes: Vec<u8>, read: usize },
+    Checkpoint {
+        slot: Box<Slot>,
+        bytes: Vec<u8>,
+        read: usize,
+    },
+    /// The first block of the segment in which the log goes on.
+    LogSegment(Box<Replay>),
     Log(Box<Replay>),
     Done(Box<Replay>),
 }
@@ -80,6 +86,9 @@ impl Opening {
                 let offset = first_block(slot.checkpoint_segments[*read]) * BLOCK_BYTES;
                 ByteRange::new(offset, left.min(SEGMENT_BYTES))
             }
+            Stage::LogSegment(replay) => {
+                ByteRange::new(first_block(replay.log.segment) * BLOCK_BYTES, MAX_HEADER_BLOCKS * BLOCK_BYTES)
+            }
             Stage::Log(replay) => {
                 let (segment, block) = replay.at;
                 let offset = (first_block(segment) + block) * BLOCK_BYTES;
@@ -107,17 +116,27 @@ impl Opening {
                     self.begin_log()?;
                 }
             }
+            Stage::LogSegment(replay) => {
+                replay.check_log_segment(found)?;
+                self.next_stage();
+            }
             Stage::Log(replay) => {
                 if replay.go_on(found)? {
-                    let Stage::Log(replay) = std::mem::replace(&mut self.stage, Stage::Slots) else {
-                        return Ok(());
-                    };
-                    self.stage = Stage::Done(replay);
+                    self.next_stage();
                 }
             }
             Stage::Done(_) => {}
         }
         Ok(())
+    }
+
+    /// The log is read from its segment on, and to its end.
+    fn next_stage(&mut self) {
+        self.stage = match std::mem::replace(&mut self.stage, Stage::Slots) {
+            Stage::LogSegment(replay) => Stage::Log(replay),
+            Stage::Log(replay) => Stage::Done(replay),
+            other => other,
+        };
     }
 
     fn choose_slot(&mut self, found: &[u8]) -> Result<(), OverlayError> {
@@ -174,7 +193,11 @@ impl Opening {
         if !replay.has_room() {
             replay.at = (log.next, 0);
         }
-        self.stage = if self.reads_log { Stage::Log(replay) } else { Stage::Done(replay) };
+        self.stage = match (self.reads_log, log.block) {
+            (true, 0) => Stage::Log(replay),
+            (true, _) => Stage::LogSegment(replay),
+            (false, _) => Stage::Done(replay),
+        };
         Ok(())
     }
 
@@ -232,12 +255,34 @@ impl Replay {
             self.log = log;
             self.at = (segment, log.block);
         }
+        if self.has_room()
+            && self.is_later(found.get((self.at.1 - from) as usize * BLOCK..).unwrap_or_default())
+        {
+            return Err(copied_in_use());
+        }
         // The next record is here, or at the beginning of the next segment.
         if segment == self.log.segment {
             self.at = (self.log.next, 0);
             return Ok(false);
         }
         Ok(true)
+    }
+
+    /// The segment in which the log stood when the map was stored still has its records.
+    fn check_log_segment(&self, found: &[u8]) -> Result<(), OverlayError> {
+        let header = Header::decode(found, first_block(self.log.segment), &self.slot.identity);
+        let is_its = header.is_some_and(|header| header.sequence <= self.log.sequence);
+        if is_its { Ok(()) } else { Err(copied_in_use()) }
+    }
+
+    /// Whether a record begins here that was written when more had been written than an append has.
+    fn is_later(&self, bytes: &[u8]) -> bool {
+        let (segment, block) = self.at;
+        let header = Header::decode(bytes, first_block(segment) + block, &self.slot.identity);
+        let most = self.log.sequence.saturating_add(SEGMENT_BLOCKS);
+        header.is_some_and(|header| {
+            header.epoch > self.slot.epoch || header.epoch == self.slot.epoch && header.sequence > most
+        })
     }
 
     /// The record at the beginning of `bytes`, if it is whole and the next one of this log.
@@ -255,4 +300,12 @@ impl Replay {
 
 fn damaged(part: DamagedPart, why: &'static str) -> OverlayError {
     OverlayError::Damaged { part, why }
+}
+
+/// R61: what a map and its log need is used again only once a newer map is stored.
+fn copied_in_use() -> OverlayError {
+    damaged(
+        DamagedPart::Log,
+        "has records from later than its superblock: was it copied while it was in use?",
+    )
 }

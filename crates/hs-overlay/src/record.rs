@@ -11,7 +11,7 @@ const EXTENT_BYTES: usize = 12;
 pub(crate) const SUM_BYTES: usize = 8;
 const DIGEST_AT: usize = 96;
 /// Blocks of a header at most.
-const MAX_HEADER_BLOCKS: u64 = 16;
+pub(crate) const MAX_HEADER_BLOCKS: u64 = 16;
 const DIGEST_CONTEXT: &str = "headstart 2026-11-28 draft 1 overlay record";
 
 /// What a record is bound to.

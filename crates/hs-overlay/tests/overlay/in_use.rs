@@ -198,3 +198,32 @@ fn a_snapshot_that_cannot_be_stored_is_taken_back_and_nothing_else() {
     world.overlay.revert(NAME).expect("it is there");
     assert_eq!(world.versions(), expected);
 }
+
+/// R61: a copy has the superblock of one moment, and what lies behind it of a later one.
+#[test]
+fn a_copy_of_two_moments_is_refused() {
+    let mut world = World::create(LIMITS);
+    world.write(1, &[5]);
+    world.flush();
+    world.write(2, &[6]);
+    world.close();
+    let slots = world.device.read(0, 2 * BLOCK as u64);
+    let refused = |device, what: &str| {
+        let error = World::open(device, LIMITS).err().unwrap_or_else(|| panic!("{what}: it was opened"));
+        assert!(error.to_string().contains("copied while it was in use"), "{what}: {error}");
+    };
+    // The segment in which the log stood is a hole now.
+    let segment = u64::from(slots[128]) + 256 * u64::from(slots[129]);
+    let mut copy = world.device.clone();
+    copy.write((16 + segment * 256) * BLOCK as u64, &[0; BLOCK]);
+    refused(copy, "a hole");
+    // Another opening has gone on there.
+    let mut world = World::open(world.device, LIMITS).expect("its own file");
+    world.write(3, &[7]);
+    world.flush();
+    let mut copy = world.device.clone();
+    copy.write(0, &slots);
+    refused(copy, "a later record");
+    let found = World::open(world.device, LIMITS).expect("its own file");
+    assert_eq!([1, 2, 3].map(|block| found.version(block)), [5, 6, 7]);
+}
