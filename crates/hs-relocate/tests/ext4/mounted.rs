@@ -6,7 +6,7 @@ use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
-use hs_linux::file_extents;
+use hs_linux::{FileExtent, file_extents};
 use hs_relocate::{FileRun, Options, Outcome, RelocateError, Report, relocate};
 use hs_testing::noise;
 use hs_units::Prng;
@@ -138,9 +138,18 @@ impl Mounted {
         space.f_bavail * space.f_frsize
     }
 
-    pub(crate) fn fragments(&self, name: &str) -> u64 {
+    /// The bytes of the device.
+    pub(crate) fn bytes(&self) -> u64 {
+        fs::metadata(self.image()).expect("there").len()
+    }
+
+    pub(crate) fn extents(&self, name: &str) -> Vec<FileExtent> {
         let file = File::open(self.path(name)).expect("there");
-        let extents = file_extents(&file, true).expect("extents");
+        file_extents(&file, true).expect("extents")
+    }
+
+    pub(crate) fn fragments(&self, name: &str) -> u64 {
+        let extents = self.extents(name);
         let apart = extents.windows(2).filter(|pair| pair[0].physical + pair[0].length != pair[1].physical);
         extents.len().min(1) as u64 + apart.count() as u64
     }
