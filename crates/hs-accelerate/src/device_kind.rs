@@ -36,14 +36,15 @@ impl DeviceKind {
     pub fn of(times: &ProbeTimes) -> Self {
         let mut alone = times.alone.clone();
         alone.sort_unstable();
-        let Some(median) = alone.get(alone.len() / 2).copied() else { return Self::OneByOne };
         // Reads of programs come between: they make a read longer, and never shorter.
-        let least = alone[0].as_secs_f64();
-        let all = least * f64::from(times.together_reads);
+        let Some(least) = alone.first().copied() else { return Self::OneByOne };
+        let all = least.as_secs_f64() * f64::from(times.together_reads);
         if times.together_reads > 1 && all >= times.together.as_secs_f64() * OVERLAP {
             return Self::Overlaps;
         }
-        if median >= MOVING { Self::Moves } else { Self::OneByOne }
+        // A head that moves may find its place under it at once, and not twice.
+        let second = alone.get(1).copied().unwrap_or(least);
+        if least + second >= MOVING + MOVING { Self::Moves } else { Self::OneByOne }
     }
 
     /// Requests that may be under way at once. A read of a program waits for those before it, where requests
@@ -72,7 +73,7 @@ impl DeviceKind {
 mod tests {
     use super::*;
 
-    fn kind(alone_us: [u64; 3], together_us: u64) -> DeviceKind {
+    fn kind<const N: usize>(alone_us: [u64; N], together_us: u64) -> DeviceKind {
         let us = |us: u64| Nanos(us * 1_000);
         let alone = alone_us.map(us).to_vec();
         DeviceKind::of(&ProbeTimes { alone, together: us(together_us), together_reads: 8 })
@@ -83,6 +84,8 @@ mod tests {
         assert_eq!(kind([12_000, 20_000, 15_000], 110_000), DeviceKind::Moves);
         assert_eq!(kind([12_000, 20_000, 15_000], 60_000), DeviceKind::Moves, "it sorts its queue");
         assert_eq!(kind([600, 700, 100_000], 5_000), DeviceKind::OneByOne, "a card with a hiccup");
+        let late = [800, 900, 5_000, 4_000, 810];
+        assert_eq!(kind(late, 6_000), DeviceKind::OneByOne, "a card beside programs");
         assert_eq!(kind([20_000, 20_000, 20_000], 45_000), DeviceKind::Overlaps, "a cloud's volume");
         assert_eq!(kind([80, 80, 90], 150), DeviceKind::Overlaps, "an SSD");
         let none = ProbeTimes { alone: Vec::new(), together: Nanos::ZERO, together_reads: 0 };
