@@ -1,8 +1,8 @@
 #!/usr/bin/env python3
 """Starts from an aged ext4 on emulated media, without and with what `headstart accelerate` recorded.
 
-A start of Python; also with lists that do not fit: cut in half, and of another file system. The files of the demo's root
-are copied in a random order. A FUSE file at the medium's pace (`lab disk`) lies below a loop device without a cache
+A start of Python; also with lists that do not fit: cut in half, of another file system, and of before half of the
+system's packages were upgraded. The files of the demo's root are copied in a random order. A FUSE file at the medium's pace (`lab disk`) lies below a loop device without a cache
 (--direct-io). `warm` begins together with the command.
 
 And the desktop of an installed Debian on a disk that its package manager has aged (`desktop.py`), from the session's
@@ -27,6 +27,7 @@ import subprocess
 import time
 from contextlib import contextmanager
 from functools import partial
+from pathlib import Path
 
 import desktop
 from harness import benchmark, headstart, headstart_path, machine_cpu_s, measured, run, scratch
@@ -34,7 +35,11 @@ from inputs import cache, kept
 from mounts import mounted, new_folder, program
 
 PROGRAM = "import json,decimal,asyncio,http.client,xml.dom.minidom,email,unittest,sqlite3,ctypes,multiprocessing"
-MEDIA = ["hdd-2010", "hdd-7200", "cloud-volume", "sd-uhs1", "emmc-2010"]
+MEDIA = ["hdd-2010", "hdd-7200", "cloud-volume", "sd-uhs1", "emmc-2010", "flat-1ms-20mbs-serial"]
+
+def is_flash(medium):
+    """The last of the media is the SD card that the goals name."""
+    return medium.startswith(("sd", "emmc")) or medium.endswith("-serial")
 
 def aged(seed, draft):
     """The demo's root on an ext4, its files in a random order."""
@@ -49,6 +54,19 @@ def aged(seed, draft):
         random.Random(seed).shuffle(files)
         for file in files:
             shutil.copy2(file, f"{target}/{os.path.relpath(file, root)}")
+
+def upgraded(disk, draft):
+    """The same after upgrades of half of its packages: each of their files is written anew and renamed, as dpkg does."""
+    shutil.copyfile(disk, draft)
+    with mounted(draft, "loop") as target:
+        lists = sorted(Path(target, "var/lib/dpkg/info").glob("*.list"))
+        for listed in random.Random(17).sample(lists, len(lists) // 2):
+            for name in listed.read_text().splitlines():
+                file = Path(f"{target}{name}")
+                if file.is_file() and not file.is_symlink():
+                    new = Path(f"{file}.dpkg-new")
+                    shutil.copy2(file, new)
+                    new.rename(file)
 
 @contextmanager
 def on(medium, disk):
@@ -91,6 +109,7 @@ def python_starts(bench):
     disk, other = (kept(f"aged-{seed}.ext4", [], partial(aged, seed)) for seed in (15, 16))
     lists = {disk: kept("aged-15.pages", [disk], partial(recorded, disk, python)),
              other: kept("aged-16.pages", [other], partial(recorded, other, python))}
+    later = kept("aged-15-upgraded.ext4", [disk], partial(upgraded, disk))
     cut = scratch() / "cut.pages"
     cut.write_bytes(lists[disk].read_bytes()[:lists[disk].stat().st_size // 2])
     cut.chmod(0o600)
@@ -98,12 +117,14 @@ def python_starts(bench):
         cases = {f"{medium}, without": partial(start, medium, disk, python),
                  f"{medium}, with": partial(start, medium, disk, python, warm(lists[disk])),
                  f"{medium}, list cut in half": partial(start, medium, disk, python, warm(cut)),
-                 f"{medium}, list of another disk": partial(start, medium, disk, python, warm(lists[other]))}
+                 f"{medium}, list of another disk": partial(start, medium, disk, python, warm(lists[other])),
+                 f"{medium}, upgraded, without": partial(start, medium, later, python),
+                 f"{medium}, list of before upgrades": partial(start, medium, later, python, warm(lists[disk]))}
         runs = bench.turns(bench.chosen(cases), say="{ready_s:.2f} s")
-        for name in list(cases)[1:]:
-            flash = medium.startswith(("sd", "emmc"))
-            bench.figure(f"start of Python, {name}, ÷ without", runs.ratio(name, f"{medium}, without"),
-                         at_most=1.02 if flash else None)
+        without, *with_list, upgraded_without, before_upgrades = cases
+        for name, base in [(name, without) for name in with_list] + [(before_upgrades, upgraded_without)]:
+            bench.figure(f"start of Python, {name}, ÷ without", runs.ratio(name, base),
+                         at_most=1.02 if is_flash(medium) else None)
 
 def desktops(bench):
     """An aged system's desktop. Its storage wait is what it takes longer than from memory."""
@@ -127,7 +148,7 @@ def desktops(bench):
         for each in runs[case]:
             each["wait_s"] = max(0.0, each["ready_s"] - least)
     for medium in bench.media:
-        turns, flash, cloud = (medium.startswith(kind) for kind in ("hdd", ("sd", "emmc"), "cloud"))
+        turns, flash, cloud = medium.startswith("hdd"), is_flash(medium), medium.startswith("cloud")
         of = lambda name: name if name == "desktop, warm" else f"desktop, {medium}, {name}"
         for one, other, key, goal in (("step 1", "today", "wait_s", 0.5 if turns else None),
                                       ("steps 1 and 2", "today", "wait_s", 0.15 if turns else None),
