@@ -219,8 +219,8 @@ class Machine:
         wait_until_ready(process)
         return process, time.monotonic() - began
 
-    def run(self, image, snapshotter):
-        process, seconds = self.start(image, snapshotter, flags=["--rm"])
+    def run(self, image, snapshotter, command=COMMAND):
+        process, seconds = self.start(image, snapshotter, command, ["--rm"])
         process.stdout.read()
         process.wait()
         return seconds
@@ -246,15 +246,15 @@ def wait_until_ready(process):
     if not process.stdout.readline().startswith("ready"):
         sys.exit(f"the container did not start: {process.args}")
 
-def pulled(machine, image, link, snapshotter):
+def pulled(machine, image, link, snapshotter, command=COMMAND):
     """A pull and two starts; what had come over the link at the first output."""
     before = link.requests, link.bytes
     pull_s = machine.pull(image, snapshotter)
-    process, cold_s = machine.start(image, snapshotter, flags=["--rm"])
+    process, cold_s = machine.start(image, snapshotter, command, ["--rm"])
     found = {"pull_s": pull_s, "cold_s": cold_s, "first_s": pull_s + cold_s, "requests": link.requests - before[0],
              "bytes": link.bytes - before[1]}
     process.communicate()
-    found["warm_s"] = machine.run(image, snapshotter)
+    found["warm_s"] = machine.run(image, snapshotter, command)
     machine.remove(image)
     return found
 
@@ -374,15 +374,18 @@ def published(folder, port):
     for name in ("demo", "bare"):
         run("skopeo", "copy", "--dest-tls-verify=false", f"oci:{folder}/layout:1", f"docker://127.0.0.1:{port}/{name}:1")
         headstart("convert", f"oci+http://127.0.0.1:{port}/{name}:1")
-    image = f"oci+http://127.0.0.1:{port}/demo:1"
-    headstart("profile", image, "-o", folder / "start.hsp", "--insecure", "--disk-cache", "none", "--", *COMMAND)
-    headstart("push", folder / "start.hsp", image)
-    headstart("convert", image, "--replace", "-o", folder / "local.hsi")
+    recorded(folder, f"oci+http://127.0.0.1:{port}/demo:1", COMMAND)
     if has_soci():
         run("soci", "convert", "--standalone", "--format", "oci-dir", folder / "layout", folder / "layout-soci")
         run("skopeo", "copy", "--all", "--dest-tls-verify=false", f"oci:{folder}/layout-soci", f"docker://127.0.0.1:{port}/soci:1")
     hot = headstart_json("inspect", folder / "local.hsi")["hot_segments"]
     return sum(part["hot_compressed_bytes"] for part in hot)
+
+def recorded(folder, image, command):
+    """Records a start of a converted image, and converts it with that."""
+    headstart("profile", image, "-o", folder / "start.hsp", "--insecure", "--disk-cache", "none", "--", *command)
+    headstart("push", folder / "start.hsp", image)
+    headstart("convert", image, "--replace", "-o", folder / "local.hsi")
 
 def has_soci():
     return all(map(shutil.which, ("soci", "soci-snapshotter-grpc")))
