@@ -21,6 +21,7 @@ mod contained;
 mod containerd;
 mod containerd_bad_input;
 mod containerd_deaths;
+mod containerd_layers;
 mod containerd_many;
 mod containerd_registry;
 mod containerd_removals;
