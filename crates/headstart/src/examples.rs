@@ -169,6 +169,7 @@ const EXAMPLES: &[(&str, &[&str])] = &[
         "convert",
         &[
             "headstart convert docker://registry.example/app:1",
+            "headstart convert docker://registry.example/app:1 --record    # with a hot region for its start",
             "headstart convert docker://registry.example/app:1 --annotate docker://registry.example/app:1-headstart",
             "headstart run docker://registry.example/app:1 --insecure      # starts from the conversion",
         ],

@@ -4,6 +4,7 @@ use std::collections::BTreeMap;
 use std::fs::{self, File};
 use std::ops::ControlFlow;
 use std::path::{Path, PathBuf};
+use std::sync::Arc;
 use std::time::SystemTime;
 
 use anyhow::Context;
@@ -22,13 +23,15 @@ use hs_service::ending::Interruption;
 use hs_service::signals::Ends;
 use hs_start::container::ContainerImage;
 use hs_start::fit::{check_fit, fit};
-use hs_start::open::{open_image, read_profile_heads, read_profiles};
+use hs_start::open::{open_image, read_profile, read_profile_heads, read_profiles};
 use hs_start::progress;
 use hs_start::remote::keyring;
 use serde::Serialize;
 use tempfile::TempDir;
 
 use crate::profiles::{self, Fetched};
+pub use crate::recorder::Recorded;
+use crate::recorder::Recorder;
 use crate::{PATIENT, annotate, created_at};
 
 /// Of a profile's blocks, the least share in per cent that the root must have.
@@ -45,6 +48,8 @@ pub struct Conversion {
     pub platform: Option<Platform>,
     /// Recorded starts for the hot region, beside those that the registry has.
     pub profiles: Vec<PathBuf>,
+    /// Record a start for it too, and push that.
+    pub record: Option<Recorded>,
     /// Of the profiles in the registry, those whose command contains one of these words; all without any.
     pub commands: Vec<String>,
     /// How chunks are stored.
@@ -74,7 +79,7 @@ pub struct Converted {
     pub chain_id: Option<String>,
     /// Its platform.
     pub platform: String,
-    /// The commands of the profiles in the registry that were used.
+    /// The commands of the profiles in the registry that were used, and of the start that was recorded.
     pub recorded: Vec<String>,
     /// Where the conversion lies, by its digest; none where it was only to be said what would be done.
     pub address: Option<String>,
@@ -111,7 +116,12 @@ pub fn run(
     }
     let folder = TempDir::new().context("make a folder for temporary files")?;
     let temporary = folder.path().to_owned();
-    let interruption = Interruption::watch(signals, move || drop(fs::remove_dir_all(temporary)));
+    let recorder = Arc::<Recorder>::default();
+    let recording = Arc::clone(&recorder);
+    let interruption = Interruption::watch(signals, move || {
+        recording.end();
+        drop(fs::remove_dir_all(temporary));
+    });
     let interruption = interruption.context("wait for signals")?;
     let mut pushing = |done_bytes, total_bytes| {
         sending(done_bytes, total_bytes);
@@ -119,10 +129,20 @@ pub fn run(
     };
     let mut image = ContainerImage::resolve(conversion.address.clone(), conversion.platform.as_ref())?;
     let fetched = profiles::fetch(&image, &conversion.commands, folder.path())?;
-    let profiles: Vec<PathBuf> =
-        conversion.profiles.iter().cloned().chain(fetched.iter().map(|one| one.path.clone())).collect();
-    let recipe = recipe(conversion, &profiles)?;
     let mut converted = Converted::of(conversion, &image, &fetched);
+    let mut profiles = conversion.profiles.clone();
+    let mut cold = None;
+    if let Some(start) = &conversion.record {
+        let (built, profile) = (folder.path().join("cold.hsi"), folder.path().join("start.hsp"));
+        make(&mut image, conversion, None, &[], &built, quiet)?;
+        recorder.record(&built, &profile, start, quiet)?;
+        profiles::push(&profile, &conversion.address, conversion.platform.as_ref(), &mut pushing)?;
+        converted.recorded.insert(0, read_profile(&profile)?.command);
+        profiles.push(profile);
+        cold = Some(built);
+    }
+    profiles.extend(fetched.iter().map(|one| one.path.clone()));
+    let recipe = recipe(conversion, &profiles)?;
     let earlier = image.converted()?;
     let same = earlier.filter(|found| found.manifest.annotations.get(RECIPE_ANNOTATION) == Some(&recipe));
     if let Some(same) = &same {
@@ -135,7 +155,7 @@ pub fn run(
     if same.is_none() || conversion.output.is_some() {
         let unnamed = folder.path().join("image.hsi");
         let output = conversion.output.as_deref().unwrap_or(&unnamed);
-        let made = make(&mut image, conversion, &profiles, output, quiet)?;
+        let made = make(&mut image, conversion, cold.as_deref(), &profiles, output, quiet)?;
         (converted.image, converted.image_bytes) = (Some(made.name.clone()), Some(made.bytes));
         if same.is_none() {
             let pushed = send(&image, conversion, output, &made.name, recipe, &mut pushing)?;
@@ -188,16 +208,22 @@ struct Made {
     bytes: u64,
 }
 
-/// Makes the image in the file `output`, which appears when it is complete.
+/// Makes the image in the file `output`, which appears when it is complete; `cold` is the one without a hot
+/// region, if it has been made.
 fn make(
     image: &mut ContainerImage,
     conversion: &Conversion,
+    cold: Option<&Path>,
     profiles: &[PathBuf],
     output: &Path,
     quiet: bool,
 ) -> anyhow::Result<Made> {
-    let heads = read_profile_heads(profiles)?;
     let bar = Bar::new(quiet);
+    let show = |progress: Progress| progress::of_image(&bar, progress);
+    if let Some(cold) = cold {
+        return optimize(cold, conversion, profiles, output, &show);
+    }
+    let heads = read_profile_heads(profiles)?;
     let keep_in = output.parent().filter(|folder| !folder.as_os_str().is_empty()).unwrap_or(Path::new("."));
     let options = SourceOptions {
         output: Some(output.to_owned()),
@@ -208,17 +234,27 @@ fn make(
     };
     let source = image.source(&options, &|done| progress::of_source(&bar, done))?;
     check_fit(profiles, &heads, source.bytes(), MIN_MATCH)?;
-    let mut read = read_profiles(profiles)?;
-    let show = |progress: Progress| progress::of_image(&bar, progress);
-    if read.is_empty() {
+    if profiles.is_empty() {
         let report = hs_build::build(&source, output, &conversion.build, &show)?;
         return Ok(Made { name: report.image_digest.to_string(), bytes: report.image_bytes });
     }
-    let (cold_file, _) = hs_build::build_unnamed(&source, output, &conversion.build, &show)?;
-    let cold = open_image(cold_file.path())?;
+    let (cold, _) = hs_build::build_unnamed(&source, output, &conversion.build, &show)?;
+    optimize(cold.path(), conversion, profiles, output, &show)
+}
+
+/// Makes it of one without a hot region.
+fn optimize(
+    path: &Path,
+    conversion: &Conversion,
+    profiles: &[PathBuf],
+    output: &Path,
+    show: &(dyn Fn(Progress) + Sync),
+) -> anyhow::Result<Made> {
+    let cold = open_image(path)?;
+    let mut read = read_profiles(profiles)?;
     fit(&cold, profiles, &mut read, MIN_MATCH, true)?;
     let options = OptimizeOptions { threads: conversion.build.threads, ..OptimizeOptions::default() };
-    let report = hs_build::optimize(&cold, Some(cold_file.path()), &read, output, &options, &show)?;
+    let report = hs_build::optimize(&cold, Some(path), &read, output, &options, show)?;
     Ok(Made { name: report.image_digest.to_string(), bytes: report.image_bytes })
 }
 

@@ -12,6 +12,7 @@ pub mod annotate;
 pub mod bundle;
 pub mod convert;
 pub mod profiles;
+mod recorder;
 mod runtime_config;
 
 use std::time::{Duration, SystemTime};

@@ -24,6 +24,13 @@ pub(crate) struct Convert {
     /// Prefetch what the start in this profile reads, beside the profiles in the registry. Repeatable.
     #[arg(short, long = "profile", value_name = "P")]
     pub profiles: Vec<PathBuf>,
+    /// Record a start of the image, or of CMD in it, push the profile too, and prefetch what it reads.
+    #[arg(long, conflicts_with = "dry_run")]
+    pub record: bool,
+    /// With --record: the start is over a second after a line of its output that matches. Default: when it
+    /// ends.
+    #[arg(long, value_name = "REGEX", requires = "record")]
+    pub ready: Option<regex::Regex>,
     /// Of the profiles in the registry, use only those of commands with these words in them. Repeatable.
     #[arg(long = "command", value_name = "WORDS")]
     pub commands: Vec<String>,
@@ -56,6 +63,9 @@ pub(crate) struct Convert {
     /// Print the result as JSON.
     #[arg(long)]
     pub json: bool,
+    /// The command that is recorded, in place of the image's own arguments.
+    #[arg(last = true, value_name = "CMD", requires = "record")]
+    pub command: Vec<OsString>,
 }
 
 /// Flags of `headstart bundle`.

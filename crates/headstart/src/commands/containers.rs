@@ -6,7 +6,7 @@ use std::path::Path;
 use anyhow::Context;
 use hs_build::BuildOptions;
 use hs_containers::bundle;
-use hs_containers::convert::{self, Conversion, Converted};
+use hs_containers::convert::{self, Conversion, Converted, Recorded};
 use hs_output::own_folders::OwnFolders;
 use hs_output::show::{self, Bar};
 use hs_service::signals::Ends;
@@ -30,6 +30,10 @@ pub(crate) fn convert(args: &Convert, quiet: bool) -> anyhow::Result<()> {
         address: args.source.clone(),
         platform: args.platform.clone(),
         profiles: args.profiles.clone(),
+        record: args.record.then(|| Recorded {
+            command: args.command.clone(),
+            ready: args.ready.as_ref().map(ToString::to_string),
+        }),
         commands: args.commands.clone(),
         build: BuildOptions { codec: args.codec.codec, level: args.codec.level, ..BuildOptions::default() },
         output: args.output.clone(),

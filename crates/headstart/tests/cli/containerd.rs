@@ -143,7 +143,9 @@ impl<'a> Containers<'a> {
         Self::listening(scene, &mut command)
     }
 
+    /// Its logins are in a file that a test may write.
     fn listening(scene: &Scene, command: &mut Command) -> Daemon {
+        command.env("REGISTRY_AUTH_FILE", scene.path("auth.json"));
         let daemon = Daemon::start(command, &scene.path("snapshotter.log"));
         let socket = scene.path("s.sock");
         wait_until("the snapshotter listens", || std::os::unix::net::UnixStream::connect(&socket).is_ok());
@@ -178,17 +180,27 @@ impl<'a> Containers<'a> {
 
     /// Has CRI pull an image.
     pub(crate) fn pull(&self, reference: &str) -> Called {
-        self.cri("PullImage", reference)
+        self.cri("PullImage", &Self::image(reference))
+    }
+
+    /// The same with a login, as the kubelet has it of a pod's secrets.
+    pub(crate) fn pull_with_login(&self, reference: &str, user: &str, password: &str) -> Called {
+        let login = [field(1, user.as_bytes()), field(2, password.as_bytes())].concat();
+        self.cri("PullImage", &[Self::image(reference), field(2, &login)].concat())
     }
 
     /// Has CRI remove an image: containerd collects garbage before it answers.
     pub(crate) fn remove(&self, reference: &str) -> Called {
-        self.cri("RemoveImage", reference)
+        self.cri("RemoveImage", &Self::image(reference))
     }
 
-    fn cri(&self, method: &str, reference: &str) -> Called {
-        let image = field(1, &field(1, reference.as_bytes()));
-        call(&self.scene.path("c.sock"), &format!("/runtime.v1.ImageService/{method}"), &image)
+    /// An image as messages of CRI name it.
+    fn image(reference: &str) -> Vec<u8> {
+        field(1, &field(1, reference.as_bytes()))
+    }
+
+    fn cri(&self, method: &str, message: &[u8]) -> Called {
+        call(&self.scene.path("c.sock"), &format!("/runtime.v1.ImageService/{method}"), message)
     }
 
     /// The name of a container: runc has one folder for the containers of all tests.

@@ -4,8 +4,11 @@ use std::fs;
 use std::net::TcpListener;
 use std::path::Path;
 
-use crate::containerd::{Containers, EXISTS, OK, UNAVAILABLE, convert, diff_ids, with_registry};
+use crate::containerd::{
+    Containers, EXISTS, OK, UNAVAILABLE, convert, diff_ids, layers_fetched, with_registry,
+};
 use crate::grpc_client::call_and_leave;
+use crate::registry::{SECRET, USER};
 use crate::relay::Relay;
 use crate::scene::{Scene, machine_has, run, tool, wait_until};
 
@@ -180,4 +183,34 @@ fn the_second_mount_of_an_image_does_not_bring_its_first_mebibyte() {
     assert_eq!(mount(2), (0, 8191), "headers");
     drop(registry);
     containers.end(&[]);
+}
+
+/// containerd keeps what a client of CRI gives it as a login, and the snapshotter has logins of its own.
+#[test]
+fn a_registry_with_a_login_is_read_with_that_of_the_snapshotter() {
+    let Some((scene, layout, registry, image)) = with_registry(100_000) else { return };
+    convert(&scene, &image);
+    let registry = registry.again_with_login(&scene);
+    let containers = Containers::start(&scene, &["--disk-cache", "none"]);
+    assert_ne!(containers.pull(&image).code, OK, "containerd has no login either");
+    let pull = || {
+        let pulled = containers.pull_with_login(&image, USER, SECRET);
+        assert_eq!(pulled.code, OK, "{pulled:?} {}", containers.log());
+    };
+    pull();
+    assert_eq!(containers.mounted().len(), 0);
+    assert!(containers.log().contains("wants a login"), "{}", containers.log());
+    wait_until("the registry has told of both layers", || layers_fetched(&scene, &layout) == 2);
+    assert_eq!(containers.remove(&image).code, OK);
+    // The next pull finds it. Nothing is started again.
+    let host = image.split('/').next().expect("a host");
+    let login = format!(r#"{{"auths":{{"{host}":{{"username":"{USER}","password":"{SECRET}"}}}}}}"#);
+    fs::write(scene.path("auth.json"), login).expect("written");
+    pull();
+    assert_eq!(containers.mounted().len(), 1, "{}", containers.log());
+    let ran = containers.run(&image, "one", &["cat", "/etc/motd"]).ok();
+    assert_eq!(ran.stdout, "hello from the second layer\n");
+    assert!(!containers.log().contains(SECRET), "{}", containers.log());
+    drop(registry);
+    containers.end(&[&image]);
 }

@@ -201,6 +201,51 @@ fn recorded_starts_lie_beside_the_image_and_become_its_hot_region() {
     run_here(&scene, &["push", "start.hsp", &registry.url("none:1")]).fails(1, &["404"]);
 }
 
+/// One command records, sends the profile and converts.
+#[test]
+fn a_start_is_recorded_while_an_image_is_converted() {
+    if !has_tools(TOOLS) || !machine_has(START) {
+        return;
+    }
+    let scene = Scene::new();
+    let registry = registry_with(&scene, "one");
+    let url = registry.url("demo:1");
+    let temporary = scene.folder("tmp");
+    let convert = |words: &[&str]| {
+        let before = ["convert", &url, "--codec", "zstd:1", "--json", "--record"];
+        let mut command = program(&scene, &[&before, words].concat());
+        command.env("TMPDIR", &temporary);
+        command
+    };
+    let ran = |mut command: std::process::Command| Ran::from(command.output().expect("it starts"));
+    ran(convert(&["--", "exit 7"])).fails(1, &["exit code 7", "nothing is converted"]);
+    let working = Running::start_command(convert(&["--", "echo begun >&2; sleep 1000"]));
+    wait_until("the command runs", || scene.processes().iter().any(|pid| is_sleeping(*pid)));
+    working.signal(Signal::TERM);
+    assert_eq!(working.end().0.code(), Some(128 + 15));
+    wait_until("the recording has ended", || !scene.processes().iter().any(|pid| is_sleeping(*pid)));
+    ran(convert(&["--ready", "^begun", "--", "echo begun; sleep 1000"])).ok();
+    let converted = ran(convert(&[])).ok();
+    assert!(converted.stderr.contains("hello from the archive"), "{converted:?}");
+    let converted = converted.json();
+    assert_eq!(converted["recorded"][0], "the image's own command", "{converted}");
+    let listed = list(&registry, converted["source_digest"].as_str().expect("a digest"));
+    assert_eq!(listed.len(), 4, "two profiles and two images: {listed:?}");
+    let inspect = ["inspect", converted["address"].as_str().expect("one"), "--json", "--disk-cache=none"];
+    let inspected = run_here(&scene, &inspect).ok().json();
+    assert!(inspected["hot_segments"][0]["hot_bytes"].as_u64() > Some(0), "{inspected}");
+    let again = run_here(&scene, &["convert", &url, "--codec", "zstd:1", "--json"]).ok().json();
+    assert_eq!((&again["was_there"], &again["address"]), (&json!(true), &converted["address"]));
+    assert_eq!(fs::read_dir(&temporary).expect("a folder").count(), 0);
+    run_here(&scene, &["convert", &url, "--", "true"]).fails(2, &["--record"]);
+    scene.wait_until_clean();
+}
+
+/// Whether this is the command that never ends.
+fn is_sleeping(pid: u32) -> bool {
+    fs::read_to_string(format!("/proc/{pid}/cmdline")).is_ok_and(|line| line.contains("sleep 1000"))
+}
+
 #[test]
 fn what_is_not_sent_to_its_end_refers_to_nothing() {
     if !has_tools(TOOLS) || !machine_has(START) {

@@ -16,8 +16,9 @@ use crate::web::remote;
 
 pub(crate) const REGISTRY: &str = "docker-registry";
 const CACHE: &str = "--disk-cache=cache";
-const SECRET: &str = "pa55-w0rd-secret";
-/// bcrypt of the secret, at its least cost: what `htpasswd -B` writes.
+pub(crate) const USER: &str = "me";
+pub(crate) const SECRET: &str = "pa55-w0rd-secret";
+/// The user, and bcrypt of the secret at its least cost: what `htpasswd -B` writes.
 const HTPASSWD: &str = "me:$2b$05$abcdefghijklmnopqrstuuTmAJrcKp55TowDW..MFIrZusWvvGGpq\n";
 
 /// One registry, which keeps its data in the scene.
@@ -35,10 +36,15 @@ impl Registry {
             scene.arg("registry")
         );
         if has_login {
-            fs::write(scene.path("htpasswd"), HTPASSWD).expect("written");
-            config += &format!("auth: {{htpasswd: {{realm: test, path: {}}}}}\n", scene.arg("htpasswd"));
+            config += &Self::wants_login(scene);
         }
         Self::start_with(scene, &config)
+    }
+
+    /// What the configuration of one says that wants a login.
+    fn wants_login(scene: &Scene) -> String {
+        fs::write(scene.path("htpasswd"), HTPASSWD).expect("written");
+        format!("auth: {{htpasswd: {{realm: test, path: {}}}}}\n", scene.arg("htpasswd"))
     }
 
     /// Starts it with this configuration, which says a port of 127.0.0.1.
@@ -71,6 +77,13 @@ impl Registry {
         fs::remove_file(log).expect("there was one");
         let config = fs::read_to_string(scene.path("registry.yml")).expect("written");
         Self::start_with(scene, &config.replace("127.0.0.1:0", &format!("127.0.0.1:{port}")))
+    }
+
+    /// The same. It wants a login from now on.
+    pub(crate) fn again_with_login(self, scene: &Scene) -> Self {
+        let config = fs::read_to_string(scene.path("registry.yml")).expect("written");
+        fs::write(scene.path("registry.yml"), config + &Self::wants_login(scene)).expect("written");
+        self.again(scene)
     }
 
     pub(crate) fn pid(&self) -> rustix::process::Pid {
