@@ -238,6 +238,7 @@ fn a_start_is_recorded_while_an_image_is_converted() {
     assert_eq!((&again["was_there"], &again["address"]), (&json!(true), &converted["address"]));
     assert_eq!(fs::read_dir(&temporary).expect("a folder").count(), 0);
     run_here(&scene, &["convert", &url, "--", "true"]).fails(2, &["--record"]);
+    drop(registry);
     scene.wait_until_clean();
 }
 

@@ -4,7 +4,7 @@ use std::ffi::OsString;
 use std::os::fd::AsFd;
 use std::os::unix::process::ExitStatusExt;
 use std::process::ExitStatus;
-use std::time::Instant;
+use std::time::{Duration, Instant};
 
 use anyhow::{Context, bail};
 use hs_fill::{
@@ -31,6 +31,10 @@ use hs_start::open::open_image;
 /// So many servers in a row may be killed before they fill. More deaths are a fault that does not go away.
 const MOST_EARLY_DEATHS: u32 = 20;
 
+/// How long the processes of a guard that answers no more may take to let its file go.
+const LEAVES: Duration = Duration::from_secs(2);
+const LOOK: Duration = Duration::from_millis(20);
+
 /// Names under which the service manager keeps [`Attachment::descriptors`].
 const KEPT: [&str; 4] = ["headstart-group", "headstart-file", "headstart-sidecar", "headstart-ledger"];
 
@@ -51,18 +55,24 @@ pub(super) fn guard(args: &Attach, arguments: &[OsString], quiet: bool) -> anyho
         log::warn!("{name}: what the service manager has kept of it is guarded on");
         return go_on(Guarded::new(attachment), arguments, &signals, &report);
     }
-    let attachment = match Attachment::open(&args.file, &subject) {
-        Ok(OpenedFile::Incomplete(attachment)) => Guarded::new(attachment),
-        Ok(OpenedFile::Complete) => return report.is_complete(parent),
-        // The file is attached already: the command succeeds as soon as there is a server.
-        Err(error @ FillError::Attached { .. }) => {
-            refuse_another(args, &subject)?;
-            if !ask(&args.file, Request::Start)? {
-                return Err(error.into());
+    let began = Instant::now();
+    let attachment = loop {
+        match Attachment::open(&args.file, &subject) {
+            Ok(OpenedFile::Incomplete(attachment)) => break Guarded::new(attachment),
+            Ok(OpenedFile::Complete) => return report.is_complete(parent),
+            // The file is attached already: the command succeeds as soon as there is a server.
+            Err(error @ FillError::Attached { .. }) => {
+                refuse_another(args, &subject)?;
+                if ask(&args.file, Request::Start)? {
+                    return report.was_attached(parent);
+                }
+                if began.elapsed() >= LEAVES {
+                    return Err(error.into());
+                }
+                std::thread::sleep(LOOK);
             }
-            return report.was_attached(parent);
+            Err(error) => return Err(error.into()),
         }
-        Err(error) => return Err(error.into()),
     };
     careful::take_care();
     let control = Control::listen(attachment.path())?;
