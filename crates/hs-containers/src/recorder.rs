@@ -8,6 +8,7 @@ use std::path::Path;
 use std::process::{Command, Stdio};
 
 use anyhow::{Context, bail};
+use hs_linux::ends::let_signals_through;
 use parking_lot::Mutex;
 use rustix::process::{Pid, Signal, kill_process};
 
@@ -20,7 +21,7 @@ pub struct Recorded {
     pub ready: Option<String>,
 }
 
-/// The process that records, while there is one.
+/// The process that records, while there is one. It is locked while that is started, so none is missed.
 #[derive(Default)]
 pub(crate) struct Recorder(Mutex<Option<Pid>>);
 
@@ -39,8 +40,11 @@ impl Recorder {
         let ready = start.ready.iter().flat_map(|line| ["--ready", line]);
         recording.arg("-o").arg(profile).args(ready).arg("--").args(&start.command).stdin(Stdio::null());
         recording.stdout(stderr().as_fd().try_clone_to_owned().context("hand standard error on")?);
-        let mut child = recording.spawn().context("start `headstart profile`")?;
-        *self.0.lock() = Some(Pid::from_child(&child));
+        let mut running = self.0.lock();
+        let spawned = let_signals_through(&mut recording).spawn();
+        let mut child = spawned.context("start `headstart profile`")?;
+        *running = Some(Pid::from_child(&child));
+        drop(running);
         let ended = child.wait();
         *self.0.lock() = None;
         let ended = ended.context("wait for `headstart profile`")?;

@@ -15,7 +15,7 @@ use serde_json::Value;
 
 use crate::own_arguments;
 use crate::run_folder::RunFolder;
-use crate::signals::Ends;
+use crate::signals::{Ends, let_signals_through};
 use hs_output::log_output;
 use hs_output::show;
 
@@ -108,7 +108,10 @@ pub fn report_of(ready: File) -> anyhow::Result<Option<String>> {
 /// # Errors
 /// When it cannot be started, or is not understood, or when a signal comes first.
 pub fn start(arguments: &[OsString], subcommand: &str, signals: Option<&Ends>) -> anyhow::Result<i32> {
-    let (mut child, ready) = begin(arguments, subcommand, |_| {})?;
+    let with = |command: &mut Command| {
+        let_signals_through(command);
+    };
+    let (mut child, ready) = begin(arguments, subcommand, with)?;
     if signals.is_some_and(|signals| comes_before(signals, &ready)) {
         drop(ready);
         child.wait().context("wait for the server")?;
