@@ -235,7 +235,7 @@ class SociMachine(Machine):
                              parallel=words[not lazily])
         for port in ports:
             host = f"127.0.0.1:{port}"
-            config += f'[[resolver.host."{host}".mirrors]]\n  host = "{host}"\n  insecure = true\n'
+            config += f'[[resolver.host."{host}".mirrors]]\n  host = "http://{host}"\n  insecure = true\n'
         (folder / "soci.toml").write_text(config)
 
     def server(self):
