@@ -54,10 +54,12 @@ impl Recorder {
         Ok(())
     }
 
-    /// Ends the process.
+    /// Ends the process. What waits for it goes on waiting: this process ends too, and says by which signal.
     pub(crate) fn end(&self) {
-        if let Some(pid) = *self.0.lock() {
+        let running = self.0.lock();
+        if let Some(pid) = *running {
             let _ = kill_process(pid, Signal::TERM);
         }
+        std::mem::forget(running);
     }
 }

@@ -118,7 +118,7 @@ impl Asking {
     }
 }
 
-/// Sends a request to the guard of `file`. False when there is none.
+/// Sends a request to the guard of `file`. False when there is none, or it ends before it answers.
 ///
 /// # Errors
 /// What went wrong for the guard.
@@ -131,11 +131,17 @@ pub fn ask(file: &Path, request: Request) -> anyhow::Result<bool> {
         }
         Err(error) => return Err(error).with_context(|| format!("ask the guard of {}", file.display())),
     };
-    writeln!(stream, "{}", request.word())?;
     let mut answer = String::new();
-    BufReader::new(&stream).read_line(&mut answer)?;
+    let asked = writeln!(stream, "{}", request.word())
+        .and_then(|()| BufReader::new(&stream).read_line(&mut answer).map(drop));
+    match asked {
+        Err(error) if matches!(error.kind(), ErrorKind::ConnectionReset | ErrorKind::BrokenPipe) => {
+            return Ok(false);
+        }
+        asked => asked.with_context(|| format!("ask the guard of {}", file.display()))?,
+    }
     match answer.trim_end() {
-        _ if answer.is_empty() => bail!("the guard of {} has ended", file.display()),
+        _ if answer.is_empty() => Ok(false),
         "" => Ok(true),
         trouble => bail!("{trouble}"),
     }
