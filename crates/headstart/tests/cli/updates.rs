@@ -63,6 +63,22 @@ fn two_versions(scene: &Scene) {
     run(["verify", &scene.arg("www/v2.hsi")]).ok();
 }
 
+const CACHE: &str = "--disk-cache=cache";
+
+/// A web server, and the address of a channel of it with a new key.
+fn channel(scene: &Scene) -> (Nginx, String) {
+    let key = run(["keygen", &scene.arg("k")]).ok().stdout.trim().to_owned();
+    let nginx = Nginx::start(scene, "");
+    let address = format!("{}{key}", nginx.url("stable.minisig"));
+    (nginx, address)
+}
+
+/// Points the channel to an image.
+fn publish(scene: &Scene, image: &str, date: &str) {
+    let (image, secret) = (scene.arg(&format!("www/{image}")), scene.arg("k.key"));
+    run(["sign", &image, "--key", &secret, "--channel", "stable", "--date", date]).ok();
+}
+
 #[test]
 fn a_channel_that_moves_on_brings_only_what_is_new() {
     if !machine_has(&[NGINX]) {
@@ -70,15 +86,9 @@ fn a_channel_that_moves_on_brings_only_what_is_new() {
     }
     let scene = Scene::new();
     two_versions(&scene);
-    let key = run(["keygen", &scene.arg("k")]).ok().stdout.trim().to_owned();
-    let nginx = Nginx::start(&scene, "");
-    let address = format!("{}{key}", nginx.url("stable.minisig"));
-    let cache = "--disk-cache=cache";
-    let publish = |image: &str, date: &str| {
-        let (image, secret) = (scene.arg(&format!("www/{image}")), scene.arg("k.key"));
-        run(["sign", &image, "--key", &secret, "--channel", "stable", "--date", date]).ok();
-    };
-    let fill = || run_remote(&scene, &["cache", "fill", &address, "--json", cache]).ok().json();
+    let (nginx, address) = channel(&scene);
+    let publish = |image: &str, date: &str| publish(&scene, image, date);
+    let fill = || run_remote(&scene, &["cache", "fill", &address, "--json", CACHE]).ok().json();
     let moved = || nginx.answered().iter().map(|(_, bytes, _)| bytes).sum::<u64>();
     publish("v1.hsi", "2026-01-01");
     let first = fill();
@@ -98,7 +108,7 @@ fn a_channel_that_moves_on_brings_only_what_is_new() {
     // All of it is there before anything is switched to it.
     drop(nginx);
     let out = ["-o", "out.raw", "--format", "raw", "--offline"];
-    run_remote(&scene, &[&["export", &address, cache][..], &out].concat()).ok();
+    run_remote(&scene, &[&["export", &address, CACHE][..], &out].concat()).ok();
     assert!(fs::read(scene.path("out.raw")).expect("exported") == disk(&scene, "www/v2.hsi"));
 }
 
@@ -110,15 +120,9 @@ fn profiles_of_a_fleet_improve_what_is_published() {
     }
     let scene = Scene::new();
     two_versions(&scene);
-    let key = run(["keygen", &scene.arg("k")]).ok().stdout.trim().to_owned();
-    let nginx = Nginx::start(&scene, "");
-    let address = format!("{}{key}", nginx.url("stable.minisig"));
-    let cache = "--disk-cache=cache";
-    let publish = |image: &str, date: &str| {
-        let (image, secret) = (scene.arg(&format!("www/{image}")), scene.arg("k.key"));
-        run(["sign", &image, "--key", &secret, "--channel", "stable", "--date", date]).ok();
-    };
-    let fill = || run_remote(&scene, &["cache", "fill", &address, "--json", cache]).ok().json();
+    let (nginx, address) = channel(&scene);
+    let publish = |image: &str, date: &str| publish(&scene, image, date);
+    let fill = || run_remote(&scene, &["cache", "fill", &address, "--json", CACHE]).ok().json();
     publish("v1.hsi", "2026-01-01");
     let first = fill();
 
@@ -151,7 +155,7 @@ fn profiles_of_a_fleet_improve_what_is_published() {
     // It starts from the new one without the network.
     drop(nginx);
     let out = ["-o", "out.raw", "--format", "raw", "--offline"];
-    run_remote(&scene, &[&["export", &address, cache][..], &out].concat()).ok();
+    run_remote(&scene, &[&["export", &address, CACHE][..], &out].concat()).ok();
     assert!(fs::read(scene.path("out.raw")).expect("exported") == disk);
 }
 
