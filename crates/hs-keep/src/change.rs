@@ -3,6 +3,7 @@
 use std::sync::Arc;
 use std::sync::atomic::{AtomicI32, AtomicUsize, Ordering::AcqRel, Ordering::Acquire, Ordering::Relaxed};
 
+use bytes::Bytes;
 use hs_disk::Requester;
 use hs_overlay::{ChangeKind, Failed, FailedStep, Refusal, Source};
 use hs_units::{BLOCK_BYTES, ByteRange};
@@ -18,7 +19,7 @@ const PART_BYTES: usize = 256 << 10;
 /// A change that the overlay takes as a whole.
 pub(crate) enum Change {
     /// Whole blocks.
-    Blocks { requester: Requester, start: u64, bytes: Vec<u8> },
+    Blocks { requester: Requester, start: u64, bytes: Bytes },
     /// Whole blocks of zeros.
     Zero { requester: Requester, start: u64, blocks: u64, discard: bool },
     /// Bytes in one block. What the block holds beside them is looked up when they are taken, so that of two
@@ -30,9 +31,8 @@ impl Change {
     /// Where it waits for room.
     fn kind(&self) -> ChangeKind {
         let (requester, bytes) = match self {
-            Self::Blocks { requester, bytes, .. } | Self::Part { requester, bytes, .. } => {
-                (requester, bytes.len())
-            }
+            Self::Blocks { requester, bytes, .. } => (requester, bytes.len()),
+            Self::Part { requester, bytes, .. } => (requester, bytes.len()),
             Self::Zero { requester, .. } => (requester, 0),
         };
         ChangeKind::of(requester.client.0, bytes as u64)
@@ -78,16 +78,12 @@ impl Changes {
         }
         let tail = bytes.split_off(bytes.len() / BLOCK * BLOCK);
         let whole = (bytes.len() / BLOCK) as u64;
-        let requester = self.requester;
-        if bytes.len() <= PART_BYTES {
-            if !bytes.is_empty() {
-                self.changes.push(Change::Blocks { requester, start: block, bytes });
-            }
-        } else {
-            for (number, part) in bytes.chunks(PART_BYTES).enumerate() {
-                let start = block + (number * PART_BYTES / BLOCK) as u64;
-                self.changes.push(Change::Blocks { requester, start, bytes: part.to_vec() });
-            }
+        let (requester, mut rest, mut start) = (self.requester, Bytes::from(bytes), block);
+        while !rest.is_empty() {
+            let bytes = rest.split_to(rest.len().min(PART_BYTES));
+            let blocks = (bytes.len() / BLOCK) as u64;
+            self.changes.push(Change::Blocks { requester, start, bytes });
+            start += blocks;
         }
         if !tail.is_empty() {
             self.part(block + whole, 0, tail);

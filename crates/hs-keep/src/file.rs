@@ -26,6 +26,8 @@ const REOPENINGS: u32 = 3;
 const SLOTS_BYTES: u64 = 2 * BLOCK_BYTES;
 /// So often the map of a file is read that another process writes to; each time one was stored meanwhile.
 const MOST_READINGS: u32 = 100;
+/// From so many bytes on the medium begins with a write while the next one is copied.
+const EARLY_BYTES: usize = 256 << 10;
 /// Zeros that are written at once where space cannot be taken otherwise.
 const ZEROS: usize = 1 << 20;
 
@@ -440,7 +442,13 @@ impl KeepFile {
 
     fn step(&self, step: &Step) -> io::Result<()> {
         match step {
-            Step::Write { offset, bytes } => self.file.write_all_at(bytes, *offset),
+            Step::Write { offset, bytes } => {
+                self.file.write_all_at(bytes, *offset)?;
+                if bytes.len() >= EARLY_BYTES {
+                    hs_linux::begin_write_back(&self.file, *offset, bytes.len() as u64);
+                }
+                Ok(())
+            }
             Step::Sync => Ok(rustix::fs::fdatasync(&self.file)?),
             Step::Allocate { offset, len } => self.allocate(*offset, *len),
             Step::Punch { offset, len } => {

@@ -38,6 +38,7 @@ mod socket_file;
 pub mod sockets;
 pub mod userfault;
 mod volume;
+mod write_back;
 
 pub use allocator::{allocate_kindly, give_back, use_small_pages};
 pub use cached_pages::{ask_for_pages, count_cached, is_cached, wait_for_page};
@@ -59,3 +60,4 @@ pub use root_lock::{LockHolder, RootLock};
 pub use size_limit::fail_beyond_size_limit;
 pub use socket_file::SocketFile;
 pub use volume::Volume;
+pub use write_back::begin_write_back;

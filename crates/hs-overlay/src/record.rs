@@ -124,7 +124,8 @@ impl<'a> Writer<'a> {
         }
         let place = first_block(self.log.segment) + self.log.block;
         let header = header_blocks(self.pieces.len() as u64, self.data);
-        let mut bytes = vec![0; (header + self.data) as usize * BLOCK];
+        let mut bytes = Vec::with_capacity((header + self.data) as usize * BLOCK);
+        bytes.resize(header as usize * BLOCK, 0);
         let mut changes = Vec::with_capacity(self.pieces.len());
         let mut sum_at = EXTENTS_AT + EXTENT_BYTES * self.pieces.len();
         let mut data_at = header;
@@ -141,13 +142,11 @@ impl<'a> Writer<'a> {
             let mut content = piece.content;
             if let Content::Data(number) = piece.content {
                 content = Content::Data(place + data_at);
-                for block in 0..piece.blocks {
-                    let block = self.batch.block(number + block);
-                    field::put(&mut bytes, sum_at, &sum(block));
-                    field::put(&mut bytes, data_at as usize * BLOCK, block);
-                    sum_at += SUM_BYTES;
-                    data_at += 1;
-                }
+                let sums = self.batch.sums(number, piece.blocks).as_flattened();
+                field::put(&mut bytes, sum_at, sums);
+                bytes.extend_from_slice(self.batch.blocks(number, piece.blocks));
+                sum_at += sums.len();
+                data_at += piece.blocks;
             }
             changes.push(Change { start: piece.start, end: piece.start + piece.blocks, content });
         }

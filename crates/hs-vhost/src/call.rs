@@ -10,9 +10,11 @@ use parking_lot::Mutex;
 pub(crate) struct Call(Mutex<Option<OwnedFd>>);
 
 impl Call {
-    /// From now on it is told here.
+    /// From now on it is told here, and at once: a server before this one may have died before it told of its
+    /// last answers.
     pub(crate) fn set(&self, file: Option<File>) {
         *self.0.lock() = file.map(OwnedFd::from);
+        self.signal();
     }
 
     /// Tells it. A guest whose interrupts are masked by its VMM has no descriptor.

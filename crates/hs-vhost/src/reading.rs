@@ -51,7 +51,7 @@ impl Reading {
         while at < bytes {
             let len = PART_BYTES.min(bytes - at);
             let mut part = Part { reading: Arc::clone(&reading), at, len, holds: false, answered: false };
-            if !common.room.take(len.into(), ring.gives_up()) {
+            if !common.room.take(len.into(), ring.gives_up(), || ring.rest()) {
                 part.answer(Err(Errno::SHUTDOWN.raw_os_error()));
             } else {
                 part.holds = true;

@@ -31,6 +31,9 @@ const STACK_BYTES: usize = 256 << 10;
 /// kick while the ring's thread finds no request.
 const LOOKS_AGAIN_AFTER: Timespec = Timespec { tv_sec: 0, tv_nsec: 1_000_000 };
 
+/// The guest is told of so many answers at once, where they come one behind the other.
+const TOLD_AT_ONCE: u16 = 16;
+
 /// What the rings of one connection share.
 pub(crate) struct Common {
     pub(crate) disk: Arc<ServedDisk>,
@@ -99,6 +102,10 @@ struct QueueState {
     queue: Queue,
     inflight: Option<InflightQueue>,
     under_way: u16,
+    /// The ring's thread takes one request after the other, and does not wait for anything.
+    is_taking: bool,
+    /// Answers of which the guest is to be told when it does not.
+    untold: u16,
     /// What is wrong with chains is said once.
     has_complained: bool,
 }
@@ -135,6 +142,7 @@ impl Ring {
         if let Some(inflight) = inflight {
             inflight.take(head);
         }
+        state.is_taking = true;
         Ok(Some(head))
     }
 
@@ -158,11 +166,30 @@ impl Ring {
                 self.answer(head);
                 has_served = true;
             }
+            self.rest();
             if !set(true)? {
                 break;
             }
         }
         Ok(has_served)
+    }
+
+    /// The ring's thread is about to wait, so the guest is told of each answer at once.
+    pub(crate) fn rest(&self) {
+        let (is_open, mut state) = (self.is_open.read(), self.state.lock());
+        state.is_taking = false;
+        if *is_open {
+            self.tell(&mut state);
+        }
+    }
+
+    /// Interrupts the guest if it has not been told of all answers, and wants to be.
+    fn tell(&self, state: &mut QueueState) {
+        if std::mem::take(&mut state.untold) > 0
+            && state.queue.needs_notification(&*self.memory.memory()).unwrap_or(true)
+        {
+            self.call.signal();
+        }
     }
 
     fn answer(self: &Arc<Self>, head: u16) {
@@ -236,12 +263,13 @@ impl Ring {
             if let Some(inflight) = inflight {
                 inflight.answered(head, queue.next_used());
             }
+            state.untold += 1;
             // Under the lock: a thread that waits for the last request has the guest interrupted before.
-            if queue.needs_notification(&*memory).unwrap_or(true) {
-                self.call.signal();
+            if !state.is_taking || state.untold >= TOLD_AT_ONCE {
+                self.tell(&mut state);
             }
         }
-        if *under_way == 0 {
+        if state.under_way == 0 {
             self.drained.notify_all();
         }
     }
@@ -269,7 +297,9 @@ impl Ring {
         for head in left {
             self.answer(*head);
         }
-        if let Err(why) = self.serve_kicks(kick) {
+        let served = self.serve_kicks(kick);
+        self.rest();
+        if let Err(why) = served {
             log::warn!("queue {} of a guest is not served until it is reset: {why}", self.number);
         }
     }
@@ -313,7 +343,14 @@ impl Running {
     pub(crate) fn start(common: &Arc<Common>, setup: Setup) -> io::Result<Self> {
         let Setup { number, queue, inflight, left, memory, call, kick, writes_last } = setup;
         let table = Table { at: GuestAddress(queue.desc_table()), size: queue.size() };
-        let state = QueueState { queue, inflight, under_way: left.len() as u16, has_complained: false };
+        let state = QueueState {
+            queue,
+            inflight,
+            under_way: left.len() as u16,
+            is_taking: false,
+            untold: 0,
+            has_complained: false,
+        };
         let ring = Arc::new(Ring {
             common: Arc::clone(common),
             memory,

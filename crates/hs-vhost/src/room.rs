@@ -2,7 +2,7 @@
 
 use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
 
-use parking_lot::{Condvar, Mutex};
+use parking_lot::{Condvar, Mutex, MutexGuard};
 
 /// Bytes that are asked for and not answered yet, for each connection: as for a client of NBD.
 const ROOM_BYTES: u64 = 8 << 20;
@@ -15,9 +15,12 @@ pub(crate) struct Room {
 }
 
 impl Room {
-    /// Waits for room for so many bytes; false when they are not wanted any more.
-    pub(crate) fn take(&self, bytes: u64, gives_up: &AtomicBool) -> bool {
+    /// Waits for room for so many bytes, behind `rest`; false when they are not wanted any more.
+    pub(crate) fn take(&self, bytes: u64, gives_up: &AtomicBool, rest: impl FnOnce()) -> bool {
         let mut held = self.held_bytes.lock();
+        if *held + bytes > ROOM_BYTES {
+            MutexGuard::unlocked(&mut held, rest);
+        }
         while *held + bytes > ROOM_BYTES && !gives_up.load(Relaxed) {
             self.changed.wait(&mut held);
         }

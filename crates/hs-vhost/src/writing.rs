@@ -50,7 +50,10 @@ impl Writing {
                 kept.zero(requester, range, kind, ring.writes_last, move |result| whole.answer(result));
             }
             // This thread makes the append itself where it has nothing else to do.
-            _ if ring.is_alone() => kept.flush_here(move |result| whole.answer(result)),
+            _ if ring.is_alone() => {
+                ring.rest();
+                kept.flush_here(move |result| whole.answer(result));
+            }
             _ => kept.flush(move |result| whole.answer(result)),
         }
     }
@@ -62,7 +65,7 @@ impl Writing {
         while at < self.bytes {
             let len = PART_BYTES.min(self.bytes - at);
             let mut part = Part { writing: Arc::clone(self), held_bytes: 0, is_answered: false };
-            if common.room.take(len.into(), self.ring.gives_up()) {
+            if common.room.take(len.into(), self.ring.gives_up(), || self.ring.rest()) {
                 part.held_bytes = len;
                 match copy_from(&self.ring.memory.memory(), data, at, len) {
                     Some(bytes) => {

@@ -23,7 +23,7 @@ use vhost::vhost_user::VhostUserFrontend;
 use vhost::vhost_user::message::VhostUserConfigFlags;
 use vm_memory::{Bytes, GuestAddress};
 
-use crate::guest::{DATA_AT, ENTRIES, FLUSH, Guest, IN, INDIRECT, MEMORY_BYTES, NEXT, OUT, WRITE};
+use crate::guest::{DATA_AT, ENTRIES, FLUSH, GET_ID, Guest, IN, INDIRECT, MEMORY_BYTES, NEXT, OUT, WRITE};
 
 const SECTOR: usize = 512;
 
@@ -99,6 +99,23 @@ fn a_ring_that_has_become_empty_is_looked_at_once_more() {
         was_seen
     });
     assert!(was_seen);
+}
+
+#[test]
+fn of_answers_that_come_together_a_guest_is_told_together() {
+    const REQUESTS: u16 = 12;
+    let sample = Sample::new(96);
+    let served = serve(&sample, VhostOptions::default());
+    let mut guest = Guest::new(&served.socket, 1).expect("connected");
+    guest.introduce().expect("introduced");
+    for request in 0..REQUESTS {
+        guest.ask(0, 3 * request, (GET_ID, 0), (DATA_AT, 20));
+    }
+    guest.start(0).expect("served");
+    (0..REQUESTS).for_each(|request| assert_eq!(guest.answered(0).0, 3 * request));
+    // A ring that has stopped has told of all.
+    assert_eq!(guest.vmm.get_vring_base(0).expect("stopped"), u32::from(REQUESTS));
+    assert_eq!(guest.interrupts(0), 2, "once when the ring was set up, and once for all answers");
 }
 
 #[test]

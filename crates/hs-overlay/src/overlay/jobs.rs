@@ -298,10 +298,12 @@ impl Overlay {
     }
 }
 
-/// Adds a write, to the one before where it continues that.
+/// Adds a write, to the one before where it continues that and both are short.
 fn put_behind(steps: &mut Vec<Step>, offset: u64, bytes: Vec<u8>) {
     match steps.last_mut() {
-        Some(Step::Write { offset: before, bytes: all }) if *before + all.len() as u64 == offset => {
+        Some(Step::Write { offset: before, bytes: all })
+            if *before + all.len() as u64 == offset && all.len() + bytes.len() <= SEGMENT_BYTES as usize =>
+        {
             all.extend(bytes);
         }
         _ => steps.push(Step::Write { offset, bytes }),

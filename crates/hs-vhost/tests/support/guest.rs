@@ -36,6 +36,7 @@ pub(crate) const INDIRECT: u16 = 4;
 pub(crate) const IN: u32 = 0;
 pub(crate) const OUT: u32 = 1;
 pub(crate) const FLUSH: u32 = 4;
+pub(crate) const GET_ID: u32 = 8;
 const EVENT_IDX: u64 = 1 << 29;
 
 /// A guest, its VMM, and their connection.
@@ -54,6 +55,7 @@ pub(crate) struct Queue {
     call: EventFd,
     available: u16,
     seen: u16,
+    interrupts: u64,
     is_mute: bool,
 }
 
@@ -68,7 +70,7 @@ impl Guest {
         let event = || EventFd::new(EFD_NONBLOCK).expect("an event");
         let queue = |number: usize| {
             let at = number as u64 * QUEUE_BYTES;
-            Queue { at, kick: event(), call: event(), available: 0, seen: 0, is_mute: false }
+            Queue { at, kick: event(), call: event(), available: 0, seen: 0, interrupts: 0, is_mute: false }
         };
         let queues = (0..queues).map(queue).collect();
         Ok(Self { vmm: connect(socket)?, memory, memory_file: file, queues, inflight: None })
@@ -244,8 +246,8 @@ impl Guest {
         let (at, seen) = (self.queues[number].at, self.queues[number].seen);
         while self.used_idx(number) == seen {
             // The interrupt is waited for, not the answer.
-            let until = Instant::now() + PATIENCE;
-            while self.queues[number].call.read().is_err() {
+            let (until, before) = (Instant::now() + PATIENCE, self.queues[number].interrupts);
+            while self.interrupts(number) == before {
                 assert!(Instant::now() < until, "no answer");
                 std::thread::yield_now();
             }
@@ -254,6 +256,13 @@ impl Guest {
         let place = at + USED_AT + 4 + 8 * u64::from(seen % ENTRIES);
         let [head, len]: [u32; 2] = self.memory.read_obj(GuestAddress(place)).expect("in memory");
         (head as u16, len)
+    }
+
+    /// How often it was interrupted.
+    pub(crate) fn interrupts(&mut self, number: usize) -> u64 {
+        let queue = &mut self.queues[number];
+        queue.interrupts += queue.call.read().unwrap_or(0);
+        queue.interrupts
     }
 
     pub(crate) fn status(&self, number: usize, head: u16) -> u8 {
