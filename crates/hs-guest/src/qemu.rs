@@ -123,14 +123,19 @@ pub enum Bus {
 }
 
 impl Bus {
-    /// Its devices.
-    const fn devices(self) -> &'static [&'static str] {
-        match self {
-            Self::Virtio => &["virtio-blk-pci,drive=disk,bootindex=1"],
-            Self::Nvme => &["nvme,drive=disk,serial=headstart,bootindex=1"],
-            Self::Cd => &["ide-cd,drive=disk,bootindex=1"],
-            Self::Usb => &["qemu-xhci", "usb-storage,drive=disk,removable=on,bootindex=1"],
-        }
+    /// Its devices, the disk last. A disc's sectors are always of 2048 bytes.
+    fn devices(self, sector_bytes: u32) -> Vec<String> {
+        let (controller, disk) = match self {
+            Self::Virtio => (None, "virtio-blk-pci,drive=disk,bootindex=1"),
+            Self::Nvme => (None, "nvme,drive=disk,serial=headstart,bootindex=1"),
+            Self::Cd => return vec!["ide-cd,drive=disk,bootindex=1".to_owned()],
+            Self::Usb => (Some("qemu-xhci"), "usb-storage,drive=disk,removable=on,bootindex=1"),
+        };
+        let sectors = match sector_bytes {
+            512 => String::new(),
+            _ => format!(",logical_block_size={sector_bytes},physical_block_size={sector_bytes}"),
+        };
+        controller.map(str::to_owned).into_iter().chain([format!("{disk}{sectors}")]).collect()
     }
 
     const fn disk(self) -> &'static str {
@@ -219,6 +224,8 @@ pub struct Qemu {
     /// The number of the partition with its root, for a kernel that is loaded; the root is the whole disk
     /// when not given.
     pub partition: Option<u32>,
+    /// The disk's logical sectors.
+    pub sector_bytes: u32,
     /// What it writes goes to the disk. Otherwise the disk never changes.
     pub keeps: bool,
     /// How the guest sees that.
@@ -256,7 +263,7 @@ impl Qemu {
             }
             None => command.extend(["-drive".into(), self.drive()]),
         }
-        for device in self.bus.devices() {
+        for device in self.bus.devices(self.sector_bytes) {
             command.extend(["-device".into(), device.into()]);
         }
         command.extend(self.resumable.iter().flat_map(Resumable::agent_words));
@@ -492,6 +499,7 @@ mod tests {
             begin: Begin::Kernel { kernel: "/boot/vmlinuz".into(), initrd: None },
             drive: Drive::Nbd { socket: "/mnt/a,b/socket".into(), export: "disk".into() },
             partition: None,
+            sector_bytes: 512,
             keeps: false,
             bus: Bus::Virtio,
             cpu: None,
@@ -538,13 +546,15 @@ mod tests {
         let guest = Qemu {
             drive: Drive::File("/mnt/disk.img".into()),
             partition: Some(2),
+            sector_bytes: 4096,
             bus: Bus::Nvme,
             begin: Begin::Kernel { kernel: "/boot/vmlinuz".into(), initrd: Some("/boot/initrd".into()) },
             ..qemu()
         };
         let launch = guest.launch();
         assert!(after(&launch, "-drive")[0].ends_with("file.driver=file,file.filename=/mnt/disk.img"));
-        assert!(after(&launch, "-device")[0].starts_with("nvme,"));
+        let device = &after(&launch, "-device")[0];
+        assert!(device.starts_with("nvme,") && device.contains(",logical_block_size=4096"), "{device}");
         assert!(after(&launch, "-append")[0].starts_with("root=/dev/nvme0n1p2 "));
         assert_eq!(after(&launch, "-initrd"), ["/boot/initrd"]);
     }

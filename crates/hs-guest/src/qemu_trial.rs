@@ -58,6 +58,7 @@ fn guest(program: &Path, accelerator: Accelerator, folder: &Path, kernel: PathBu
         begin: Begin::Kernel { kernel, initrd: None },
         drive: Drive::File(PathBuf::new()),
         partition: None,
+        sector_bytes: 512,
         keeps: false,
         bus: Bus::Virtio,
         accelerator,

@@ -18,6 +18,9 @@ pub struct Volume {
     pub range: ByteRange,
     /// The number of the partition that `range` is.
     pub partition: Option<u32>,
+    /// Logical sectors that the device of the whole disk needs, so that the kernel finds the partition: those
+    /// that the table counts in; 512 bytes where there is no partition.
+    pub disk_sector_bytes: u32,
     /// Logical sectors that a device needs so that the driver takes it: 512 or 4096 bytes.
     pub sector_bytes: u32,
     /// Whether its journal holds changes that are not in place.
@@ -65,7 +68,9 @@ impl Volume {
         let chosen = chosen.map_err(|choice| LinuxError::Partition { path: disk.into(), choice })?;
         let number = Some(chosen.number);
         let unknown = || LinuxError::FileSystemUnknown { path: disk.into(), partition: number };
-        Self::of(disk, chosen.file_system.as_ref().ok_or_else(unknown)?, chosen.range, number)
+        let found = chosen.file_system.as_ref().ok_or_else(unknown)?;
+        let disk_sector_bytes = contents.table.as_ref().map_or(512, |table| table.sector_bytes);
+        Ok(Self { disk_sector_bytes, ..Self::of(disk, found, chosen.range, number)? })
     }
 
     fn of(
@@ -81,7 +86,17 @@ impl Volume {
         let is_whole = range.len.is_multiple_of(4096);
         let sector_bytes = if is_whole { found.sector_bytes } else { 512 };
         let hs_volumes::FileSystem { journal, block_bytes, bytes, .. } = *found;
-        Ok(Self { file_system, range, partition, sector_bytes, journal, block_bytes, bytes })
+        let disk_sector_bytes = 512;
+        Ok(Self {
+            file_system,
+            range,
+            partition,
+            disk_sector_bytes,
+            sector_bytes,
+            journal,
+            block_bytes,
+            bytes,
+        })
     }
 
     /// Why a driver refuses it, as far as its superblock tells.

@@ -123,11 +123,17 @@ impl Vmm {
         }
     }
 
-    /// Fails when no guest could mount a disk with this file system as its root. Which file systems the usual
+    /// Fails when no guest could mount this file system of the disk as its root. Which file systems the usual
     /// kernels can mount is known.
-    pub fn check_boots(&self, file_system: FileSystem, disk: &ImageSource) -> anyhow::Result<()> {
-        let path = disk.display();
+    pub fn check_boots(&self, root: &Volume, disk: &ImageSource) -> anyhow::Result<()> {
+        let (path, file_system) = (disk.display(), root.file_system);
         match self {
+            Self::Uml { .. } if root.disk_sector_bytes != 512 => bail!(
+                "the partition table of {path} counts in sectors of {} bytes, and disks of User-mode Linux have \
+                 512: boot it with --vmm qemu, or make an image of the partition alone (`headstart build DISK \
+                 --partition ...`)",
+                root.disk_sector_bytes
+            ),
             Self::Qemu(QemuSpec { kernel: KernelOf::Medium { .. }, .. }) => {}
             _ if file_system == FileSystem::Ext4 => {}
             Self::Uml { kernel } if kernel.file_name() == Some(uml::PROGRAM.as_ref()) => {
@@ -579,7 +585,7 @@ impl ShownDisk {
         let read_at = |offset: u64, bytes: &mut [u8]| disk.read_at(offset, bytes).map_err(io::Error::other);
         let (bytes, partition) = (disk.image().exact_bytes(), spec.partition.as_deref());
         let root = Volume::find(&image.word(), bytes, partition, read_at)?;
-        spec.vmm.check_boots(root.file_system, &image)?;
+        spec.vmm.check_boots(&root, &image)?;
         Ok(root)
     }
 

@@ -20,8 +20,8 @@ use super::seconds;
 /// What runs the guest.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
 pub(crate) enum Vmm {
-    /// User-mode Linux if a trial guest runs on this machine, else QEMU. A kernel that is no User-mode Linux
-    /// and flags of QEMU choose QEMU.
+    /// User-mode Linux if a trial guest runs on this machine, else QEMU. A kernel that is no User-mode Linux,
+    /// flags of QEMU and a partition table with sectors of 4096 bytes choose QEMU.
     Auto,
     /// User-mode Linux, from the package user-mode-linux.
     Uml,
@@ -157,7 +157,7 @@ impl Boot {
     }
 
     /// What they say of the VMM; `is_medium` of a disk that firmware can start.
-    pub(crate) fn vmm_choice(&self, is_medium: bool) -> VmmChoice {
+    pub(crate) fn vmm_choice(&self, is_medium: bool, has_large_sectors: bool) -> VmmChoice {
         VmmChoice {
             vmm: match self.vmm {
                 Vmm::Auto => VmmName::Auto,
@@ -170,6 +170,7 @@ impl Boot {
             cpu: self.qemu.cpu.clone(),
             bus: self.qemu.bus.map(Into::into),
             is_medium,
+            has_large_sectors,
             uefi: self.qemu.firmware == Some(Firmware::Uefi),
             network: self.network.of_boot(),
             flag_of_qemu: self

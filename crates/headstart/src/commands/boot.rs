@@ -148,9 +148,10 @@ pub(crate) fn spec(args: &Boot, is_recorded: bool) -> anyhow::Result<BootSpec> {
     {
         boot::check_has_init(&disk, is_image, root.range)?;
     }
-    let vmm = boot::choose(&args.vmm_choice(is_medium))?;
-    if let Some(file_system) = file_system {
-        vmm.check_boots(file_system, &disk)?;
+    let has_large_sectors = root.is_some_and(|root| root.disk_sector_bytes != 512);
+    let vmm = boot::choose(&args.vmm_choice(is_medium, has_large_sectors))?;
+    if let Some(root) = &root {
+        vmm.check_boots(root, &disk)?;
     }
     if args.keep.keep.is_some() && (!is_image || args.warm) {
         bail!("--keep is for guests that boot from an image, without --warm");

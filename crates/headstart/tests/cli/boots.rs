@@ -8,7 +8,7 @@ use std::sync::OnceLock;
 
 use rustix::process::Signal;
 
-use crate::disks::in_partition;
+use crate::disks::in_partitions;
 use crate::scene::{Ran, Running, Scene, has_tools, headstart, machine_has, run, wait_until};
 use crate::starts::with_empty_mnt;
 
@@ -238,7 +238,7 @@ fn a_guests_root_may_be_a_partition() {
     let (scene, image) = little_guest();
     let part = scene.arg("part.raw");
     run(["export", &image, "-o", &part, "--format", "raw"]).ok();
-    let disk = in_partition(&scene, &part);
+    let disk = in_partitions(&scene, &[&part], 512);
     let (image, profile, fast) = (scene.arg("parted.hsi"), scene.arg("boot.hsp"), scene.arg("fast.hsi"));
     run(["build", &disk, "-o", &image, "--codec", "zstd:1"]).ok();
     let console = scene.arg("console");

@@ -15,7 +15,7 @@ use crate::service::server_of;
 const MIB: u64 = 1 << 20;
 
 /// An empty file of so many bytes.
-fn empty(scene: &Scene, name: &str, bytes: u64) -> String {
+pub(crate) fn empty(scene: &Scene, name: &str, bytes: u64) -> String {
     File::create(scene.path(name)).expect("a file").set_len(bytes).expect("room");
     scene.arg(name)
 }
@@ -47,20 +47,40 @@ fn refused(scene: &Scene, image: &str, more: &[&str], words: &[&str]) -> Ran {
 }
 
 fn sfdisk(disk: &str, script: &str) {
-    let mut child =
-        Command::new("sfdisk").args(["-q", disk]).stdin(Stdio::piped()).spawn().expect("it starts");
+    let mut child = Command::new("sfdisk")
+        .args(["-q", "--no-reread", "--no-tell-kernel", disk])
+        .stdin(Stdio::piped())
+        .spawn()
+        .expect("it starts");
     child.stdin.take().expect("piped").write_all(script.as_bytes()).expect("written");
     assert!(child.wait().expect("it ends").success());
 }
 
-/// A disk with a GPT whose second partition, `system`, has what is in the file `part`.
-pub(crate) fn in_partition(scene: &Scene, part: &str) -> String {
-    let content = fs::read(part).expect("read");
-    let mib = (content.len() as u64).div_ceil(MIB);
-    let disk = empty(scene, "parted.raw", (mib + 4) * MIB);
-    sfdisk(&disk, &format!("label: gpt\nsize=1MiB\nsize={mib}MiB, name=\"system\"\n"));
+/// A disk with a GPT that counts in sectors of this size. Its partitions from the second on, `system`, have
+/// what is in the files `parts`.
+pub(crate) fn in_partitions(scene: &Scene, parts: &[&str], sector_bytes: u32) -> String {
+    let contents: Vec<Vec<u8>> = parts.iter().map(|part| fs::read(part).expect("read")).collect();
+    let mibs: Vec<u64> = contents.iter().map(|content| (content.len() as u64).div_ceil(MIB)).collect();
+    let disk = empty(scene, "parted.raw", (mibs.iter().sum::<u64>() + 4) * MIB);
+    let mut table = "label: gpt\nsize=1MiB\n".to_owned();
+    for (number, mib) in mibs.iter().enumerate() {
+        let name = if number == 0 { ", name=\"system\"" } else { "" };
+        table.push_str(&format!("size={mib}MiB{name}\n"));
+    }
+    if sector_bytes == 512 {
+        sfdisk(&disk, &table);
+    } else {
+        let attach = ["-f", "--show", "--sector-size", &sector_bytes.to_string(), &disk];
+        let device = tool("losetup", &attach).ok().stdout.trim().to_owned();
+        sfdisk(&device, &table);
+        tool("losetup", &["-d", &device]).ok();
+    }
     let file = File::options().write(true).open(&disk).expect("opened");
-    file.write_all_at(&content, 2 * MIB).expect("written");
+    let mut at = 2 * MIB;
+    for (content, mib) in contents.iter().zip(mibs) {
+        file.write_all_at(content, at).expect("written");
+        at += mib * MIB;
+    }
     disk
 }
 

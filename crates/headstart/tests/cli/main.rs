@@ -38,6 +38,7 @@ mod filling_folder;
 mod formats;
 mod golden;
 mod grpc_client;
+mod guest_file_systems;
 mod guest_network;
 mod guest_read_ahead;
 mod hostile_ext4;

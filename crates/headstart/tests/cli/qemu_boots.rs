@@ -9,7 +9,7 @@ use crate::boots::{
     LINGER, assert_has_guests_processes, assert_is_given_up, assert_nothing_is_in_tmp,
     assert_nothing_is_left_after, boot, kept_console, little_guest,
 };
-use crate::disks::in_partition;
+use crate::disks::in_partitions;
 use crate::qemu_kernels::{Then, VIRTIO_MODULES, initrd, linux, little_kernel};
 use crate::scene::{Ran, Scene, has_tools, headstart, machine_has, run};
 
@@ -124,8 +124,8 @@ fn the_disks_own_kernel_boots_from_a_virtio_disk() {
     let stages = summary["stages"].as_array().expect("stages");
     assert!(stages[0]["name"] == "kernel" && stages[1]["name"] == "initramfs", "{summary}");
     assert!(summary["stages"][0]["at_s"].as_f64() < summary["ready_s"].as_f64(), "{summary}");
-    // A raw disk, from the page cache, whose partition has root and kernel.
-    let disk = in_partition(&scene, &raw);
+    // A raw disk with large sectors, from the page cache, whose partition has root and kernel.
+    let disk = in_partitions(&scene, &[&raw], 4096);
     boot(&scene, &disk, &[&flags[..], &["--warm", "--partition", "system"]].concat()).ok();
     assert!(said().contains("EXT4-fs (vda2)"), "{}", said());
     scene.wait_until_clean();

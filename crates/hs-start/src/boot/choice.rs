@@ -45,6 +45,8 @@ pub struct VmmChoice {
     pub bus: Option<Bus>,
     /// Whether the disk is a medium that firmware starts.
     pub is_medium: bool,
+    /// Whether the disk's sectors are larger than those of User-mode Linux.
+    pub has_large_sectors: bool,
     /// By UEFI; else by a BIOS.
     pub uefi: bool,
     /// The network of QEMU's guest.
@@ -71,9 +73,10 @@ pub fn choose(asked: &VmmChoice) -> anyhow::Result<Vmm> {
     }
 }
 
-/// A flag or a kernel for QEMU chooses QEMU.
+/// A flag, a kernel or a disk for QEMU chooses QEMU.
 fn automatic(asked: &VmmChoice) -> anyhow::Result<Vmm> {
     let is_for_qemu = asked.is_medium
+        || asked.has_large_sectors
         || asked.flag_of_qemu.is_some()
         || asked.kernel.as_deref().is_some_and(boots_machines);
     if is_for_qemu {

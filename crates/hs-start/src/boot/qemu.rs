@@ -202,7 +202,7 @@ impl OnQemu {
         is_watched: bool,
     ) -> anyhow::Result<Launch> {
         let mut qemu = self.qemu(spec, drive, read)?;
-        qemu.partition = root.partition;
+        (qemu.partition, qemu.sector_bytes) = (root.partition, root.disk_sector_bytes);
         if is_watched {
             match &mut qemu.begin {
                 Begin::Kernel { initrd: Some(initrd), .. } => {
@@ -222,6 +222,13 @@ impl OnQemu {
         if let Some(saving) = &self.saving {
             if self.spec.bus == Bus::Nvme {
                 bail!("--bus nvme: QEMU cannot save the state of an NVMe drive; boot from --bus virtio");
+            }
+            if root.disk_sector_bytes != 512 {
+                bail!(
+                    "--snapshot-out saves guests whose disk has sectors of 512 bytes, not of {}: make an image \
+                     of the partition alone (`headstart build DISK --partition ...`)",
+                    root.disk_sector_bytes
+                );
             }
             qemu.resumable = Some(Resumable {
                 monitor: saving.monitor(),
@@ -267,6 +274,7 @@ impl OnQemu {
             begin,
             drive,
             partition: None,
+            sector_bytes: 512,
             keeps: spec.keep.is_some(),
             bus: self.spec.bus,
             accelerator: self.accelerator,
