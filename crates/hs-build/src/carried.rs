@@ -1,13 +1,14 @@
 //! The hot region of an image as that of an image of another disk: chunks are copied as they are stored, also
 //! those that have blocks which the other disk does not have any more (R60).
 
-use std::collections::HashSet;
+use std::collections::{HashMap, HashSet};
 
 use hs_format::{Decompressor, HotRun};
 use hs_image::{Blocks, Image, ImageError};
 use hs_layout::{LayoutPlan, PlannedChunk, PlannedHint};
 use hs_units::{BLOCK_BYTES, BlockRange, Lba, to_usize};
 
+use crate::followed::{Followed, pages_of};
 use crate::source::Moves;
 
 /// A chunk stays if at most one in so many of its blocks is stale, where the new image stores it: what starts
@@ -57,8 +58,9 @@ pub(crate) fn plan(
     let (mut blocks, mut tools, mut seen) = (Blocks::new(image), Decompressor::new(), HashSet::new());
     let share = if is_base { STALE_SHARE_OF_BORROWED } else { STALE_SHARE };
     let (mut plan, mut waiting) = (CarriedPlan::default(), Waiting::default());
+    let followed = Followed::find(image, before, moves)?;
     for number in 0..before.hot_chunk_count() {
-        let became = became(&mut blocks, before, number, moves, &mut seen, &mut tools)?;
+        let became = became(&mut blocks, before, number, &followed, &mut seen, &mut tools)?;
         let needed = before.hot_needed(number);
         let stale = became.stored.iter().filter(|now| now.is_none()).count() as u64;
         if became.stored.is_empty() || stale * share > became.stored.len() as u64 {
@@ -77,7 +79,7 @@ pub(crate) fn plan(
         }
     }
     waiting.end(&mut plan);
-    plan.plan.hints = hints(before, moves);
+    plan.plan.hints = hints(image, before, &followed);
     plan.plan.blocks = plan.plan.chunks.iter().map(PlannedChunk::blocks).sum();
     Ok(plan)
 }
@@ -117,7 +119,7 @@ fn became(
     blocks: &mut Blocks<'_>,
     before: &Image,
     number: u32,
-    moves: Option<&Moves>,
+    followed: &Followed<'_>,
     seen: &mut HashSet<Lba>,
     tools: &mut Decompressor,
 ) -> Result<Became, ImageError> {
@@ -132,17 +134,16 @@ fn became(
             continue;
         };
         for block in run.blocks() {
-            let now = moves.map_or(Some(block), |moves| moves.of_block(block));
+            let (copy, mut stored) = (copies.next(), None);
             // R21: what two blocks became is hot once.
-            let now = now.filter(|now| seen.insert(*now));
-            let copy = copies.next();
-            let is_same = match (now, copy) {
-                (Some(now), Some(copy)) => blocks.block(now)? == copy,
-                _ => false,
-            };
-            became.now.extend(now);
-            became.new.extend(now.filter(|_| !is_same));
-            became.stored.extend(copy.map(|_| now.filter(|_| is_same)));
+            for now in followed.of_block(block).into_iter().filter(|now| seen.insert(*now)) {
+                became.now.push(now);
+                match copy {
+                    Some(copy) if stored.is_none() && blocks.block(now)? == copy => stored = Some(now),
+                    _ => became.new.push(now),
+                }
+            }
+            became.stored.extend(copy.map(|_| stored));
         }
     }
     Ok(became)
@@ -173,15 +174,13 @@ fn hot_runs(blocks: &[Option<Lba>]) -> Vec<HotRun> {
     found
 }
 
-fn hints(before: &Image, moves: Option<&Moves>) -> Vec<PlannedHint> {
-    let moved = |extent: BlockRange| moves.map_or_else(|| vec![extent], |moves| moves.of(extent));
+fn hints(image: &Image, before: &Image, followed: &Followed<'_>) -> Vec<PlannedHint> {
+    let mut known: HashMap<u64, Vec<(u64, u64, u64)>> = HashMap::new();
     let hints = before.hints().flat_map(|hint| {
-        let mut page = hint.page.into();
-        moved(BlockRange::new(hint.lba, hint.blocks.into())).into_iter().map(move |blocks| {
-            let planned = PlannedHint { blocks, inode: hint.inode, page };
-            page += blocks.count;
-            planned
-        })
+        let (blocks, inode) = (BlockRange::new(hint.lba, hint.blocks.into()), hint.inode);
+        let pages = || known.entry(inode).or_insert_with(|| pages_of(image, inode)).clone();
+        let runs = followed.of_pages(blocks, hint.page.into(), pages);
+        runs.into_iter().map(move |(page, blocks)| PlannedHint { blocks, inode, page })
     });
     hints.collect()
 }

@@ -22,6 +22,7 @@ mod earlier;
 mod error;
 mod files;
 mod find;
+mod followed;
 mod linked_file;
 mod optimize;
 mod output;

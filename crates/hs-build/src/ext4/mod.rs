@@ -227,6 +227,11 @@ impl<'d> Ext4<'d> {
     /// # Errors
     /// When what says so is damaged or cannot be read, or there are more than [`MOST_RUNS`].
     pub fn runs(&mut self, file: &Inode) -> Result<Vec<(u64, u64)>, Ext4Error> {
+        Ok(self.placed_runs(file)?.into_iter().map(|(_, first, count)| (first, count)).collect())
+    }
+
+    /// As [`Ext4::runs`], each behind the block of the file with which it begins.
+    pub(crate) fn placed_runs(&mut self, file: &Inode) -> Result<Vec<(u64, u64, u64)>, Ext4Error> {
         let mut runs = Vec::new();
         if file.has_inline_data() || file.short_target().is_some() {
             return Ok(runs);
@@ -240,7 +245,7 @@ impl<'d> Ext4<'d> {
             if runs.len() >= MOST_RUNS {
                 return Err(file.too_long(at * self.block_bytes()));
             }
-            runs.extend(run.first.map(|first| (first, count)));
+            runs.extend(run.first.map(|first| (at, first, count)));
             at += run.count;
         }
         Ok(runs)

@@ -61,9 +61,16 @@ struct LastWindow {
 pub(crate) struct Moves {
     /// Runs of it in their order, and where each begins now with how many blocks, if it is there.
     runs: Vec<(BlockRange, Option<(u64, u64)>)>,
+    /// The files whose content has changed: where it was, and where it is.
+    changed: Vec<(BlockRange, BlockRange)>,
 }
 
 impl Moves {
+    /// The files whose content has changed: where it was, and where it is.
+    pub(crate) fn changed(&self) -> &[(BlockRange, BlockRange)] {
+        &self.changed
+    }
+
     /// Where a block of the earlier disk is now.
     pub(crate) fn of_block(&self, block: Lba) -> Option<Lba> {
         self.of(BlockRange::new(block, 1)).first().map(|now| now.start)
@@ -115,7 +122,7 @@ pub(super) fn lay_out(
         Ok(layout) if layout.is_like_earlier() => layout,
         other => return Ok((other, None)),
     };
-    let moves = old.moves(&layout, &from);
+    let moves = old.moves(&layout, &from, &kept);
     let like = LikeDisk { image: Arc::clone(image), last: Mutex::default(), moves };
     Ok((Ok(layout), Some(like)))
 }
@@ -245,16 +252,20 @@ impl OldTree {
         KeptNode { inode, place: old.and_then(|old| old.place), is_same: false }
     }
 
-    fn moves(&self, layout: &Layout, from: &BTreeMap<u32, NodeId>) -> Moves {
-        let run = |(number, old): (&u32, &OldNode)| {
-            let (first, count) = old.place?;
-            let now = from.get(number).and_then(|&node| layout.place(node));
-            let is_link = old.kind == FileKind::Link;
-            (!is_link).then(|| (BlockRange::new(Lba(first), count), now))
-        };
-        let mut runs: Vec<_> = self.nodes.iter().filter_map(run).collect();
-        runs.sort_unstable_by_key(|(run, _)| run.start);
-        Moves { runs }
+    fn moves(&self, layout: &Layout, from: &BTreeMap<u32, NodeId>, kept: &[KeptNode]) -> Moves {
+        let mut moves = Moves::default();
+        for (number, old) in self.nodes.iter().filter(|(_, old)| old.kind != FileKind::Link) {
+            let Some((first, count)) = old.place else { continue };
+            let (run, node) = (BlockRange::new(Lba(first), count), from.get(number).copied());
+            let now = node.and_then(|node| layout.place(node));
+            moves.runs.push((run, now));
+            let is_changed = |node: NodeId| old.kind == FileKind::Regular && !kept[node.index()].is_same;
+            if let Some((first, count)) = now.filter(|_| node.is_some_and(is_changed)) {
+                moves.changed.push((run, BlockRange::new(Lba(first), count)));
+            }
+        }
+        moves.runs.sort_unstable_by_key(|(run, _)| run.start);
+        moves
     }
 }
 
@@ -339,6 +350,7 @@ mod tests {
                 (range(20, 5), Some((20, 5))),
                 (range(30, 5), Some((200, 3))),
             ],
+            changed: Vec::new(),
         };
         assert_eq!(moves.of(range(0, 5)), [range(0, 5)]);
         assert_eq!(moves.of(range(8, 16)), [range(8, 2), range(100, 4), range(16, 4), range(20, 4)]);

@@ -117,12 +117,12 @@ impl Changing {
     }
 }
 
-fn open(path: &Path) -> Arc<Image> {
+pub(crate) fn open(path: &Path) -> Arc<Image> {
     Arc::new(Image::open(Arc::new(FileStore::open(path).unwrap())).unwrap())
 }
 
 /// Builds the image of a tree, like that of an earlier state if there is one.
-fn image_of(root: &Path, like: Option<Arc<Image>>, output: &Path) -> Arc<Image> {
+pub(crate) fn image_of(root: &Path, like: Option<Arc<Image>>, output: &Path) -> Arc<Image> {
     let is_like = like.is_some();
     let source = Source::open(root, &SourceOptions { like, ..SourceOptions::default() }, &|_| ()).unwrap();
     assert_eq!(source.is_like_earlier(), is_like);
