@@ -8,12 +8,14 @@ use hs_units::Prng;
 use rustix::process::Signal;
 
 use crate::boots::{self, assert_nothing_is_in_tmp, boot, little_guest};
+use crate::machine::{CONSOLE, Machine};
+use crate::nbd;
 use crate::qemu_boots;
 use crate::qemu_kernels::linux;
 use crate::recorded_ext4::examine;
 use crate::scene::{Running, Scene, headstart, machine_has, run, tool, wait_until};
 use crate::supervised::{kill, served_again};
-use crate::vhost::{install_first_init, machine, serve};
+use crate::vhost::{self, install_first_init};
 
 /// So often a boot is killed, and so often a server; or as often as this variable says.
 const KILLS: u64 = 3;
@@ -140,9 +142,32 @@ fn what_a_guest_synced_survives_boots_that_are_killed() {
     assert_nothing_is_in_tmp(&scene);
 }
 
-/// The guest goes on where nothing that was answered is lost. Else it is told so, and boots again.
+/// A guest of QEMU with its disk over NBD, as docs/KEEP.md has it.
+fn machine_over_nbd(scene: &Scene, words: &str) -> Machine {
+    let kernel = linux().expect("it was there").join("vmlinuz").display().to_string();
+    let disk = format!(
+        "if=virtio,format=raw,discard=unmap,werror=report,file.driver=nbd,file.reconnect-delay=120,\
+         file.server.type=unix,file.server.path={},file.export=guest",
+        scene.arg("socket")
+    );
+    let words = format!("{CONSOLE} {words}");
+    let initrd = scene.arg("initrd");
+    let devices = ["-drive", &disk, "-kernel", &kernel, "-initrd", &initrd, "-append", &words];
+    Machine::start("160M", devices)
+}
+
 #[test]
-fn what_a_guest_synced_survives_servers_that_are_killed() {
+fn what_a_guest_synced_survives_servers_over_nbd_that_are_killed() {
+    servers_are_killed(nbd::serve, machine_over_nbd);
+}
+
+#[test]
+fn what_a_guest_synced_survives_servers_over_vhost_user_that_are_killed() {
+    servers_are_killed(vhost::serve, vhost::machine);
+}
+
+/// The guest goes on where nothing that was answered is lost. Else it is told so, and boots again.
+fn servers_are_killed(serve: fn(&Scene, &[&str]) -> Running, machine: fn(&Scene, &str) -> Machine) {
     if !machine_has(&[qemu_boots::GUEST, TOOLS].concat()) || linux().is_none() {
         return;
     }
@@ -161,10 +186,18 @@ fn what_a_guest_synced_survives_servers_that_are_killed() {
             kill(&served_again(&image, restarts));
             restarts += 1;
             served_again(&image, restarts);
+            // A guest that is told before its root is mounted gives up.
+            let told = ["record lost", "Kernel panic"];
+            let is_told = |said: &str| told.iter().any(|words| said.contains(words));
             for _ in 0..=prng.below(RECORDS_BETWEEN) {
-                said += &machine.wait_for("record ");
+                if !is_told(&said) {
+                    said += &machine.wait_for_any(&["record ", told[1]]);
+                }
+                if !said.ends_with('\n') && !said.contains(told[1]) {
+                    said += &machine.wait_for("\n");
+                }
             }
-            let is_lost = said.contains("record lost");
+            let is_lost = is_told(&said);
             if is_lost || killed + restarts >= kills() {
                 break is_lost;
             }
