@@ -15,9 +15,13 @@ pub(super) trait Sink: Send + 'static {
     /// A record, understood.
     type Event;
 
-    /// How often the buffers are emptied. No thread waits for the result, so looking from time to time costs
-    /// less than being woken.
+    /// The buffers are not looked at again so soon. No thread waits for the result, so looking from time to
+    /// time costs less than being woken.
     const PAUSE: Timespec;
+
+    /// After that pause, the longest wait for a buffer that is half full; kernels before 6.1 wake for one
+    /// event.
+    const LULL: Timespec;
 
     /// The event that `record` is, with its time; `None` when it makes no sense.
     fn decode(&self, at: Nanos, record: &[u8]) -> Option<Self::Event>;
@@ -45,19 +49,19 @@ impl<S: Sink> Drain<S> {
         prefer_this_thread();
         let mut page = vec![0; self.page_format.page_bytes];
         let mut waiting: Vec<S::Event> = Vec::new();
+        // Polling one of a CPU that is not there ends at once.
+        let mut are_there = vec![true; self.streams.len()];
         loop {
-            let mut poll_fds = [PollFd::new(stop, PollFlags::IN)];
-            let stopped = match poll(&mut poll_fds, Some(&S::PAUSE)) {
-                Ok(ready) => ready > 0,
-                Err(rustix::io::Errno::INTR) => false,
-                Err(errno) => return Err(errno.into()),
-            };
+            let there =
+                || self.streams.iter().zip(&are_there).filter(|(_, is)| **is).map(|(stream, _)| stream);
+            let stopped =
+                is_stopped(stop, std::iter::empty(), &S::PAUSE)? || is_stopped(stop, there(), &S::LULL)?;
             // A thread may move to another CPU between two events. What happened before this moment is in
             // the buffers now; what is younger waits for the next round, so that all CPUs' events up to
             // here are taken in one order.
             let complete = now();
-            for stream in &mut self.streams {
-                drain(stream, &mut page, |page| {
+            for (stream, is_there) in self.streams.iter_mut().zip(&mut are_there) {
+                *is_there = drain(stream, &mut page, |page| {
                     let mut last = Nanos::ZERO;
                     ring::records(&self.page_format, page, |at, record| {
                         last = at;
@@ -81,16 +85,34 @@ impl<S: Sink> Drain<S> {
     }
 }
 
+/// Waits until the other end of `stop` is closed, for so long, or until a stream has enough.
+fn is_stopped<'a>(
+    stop: &OwnedFd,
+    streams: impl Iterator<Item = &'a File>,
+    at_most: &Timespec,
+) -> io::Result<bool> {
+    let mut poll_fds = vec![PollFd::new(stop, PollFlags::IN)];
+    poll_fds.extend(streams.map(|stream| PollFd::new(stream, PollFlags::IN)));
+    match poll(&mut poll_fds, Some(at_most)) {
+        Ok(_) => Ok(!poll_fds[0].revents().is_empty()),
+        Err(rustix::io::Errno::INTR) => Ok(false),
+        Err(errno) => Err(errno.into()),
+    }
+}
+
 /// Hands the pages that are there to `take`, until that says that it has enough. It must: reading is a
-/// system call, which leaves an event of its own, so that a buffer read until it is empty never is.
-fn drain(stream: &mut File, page: &mut [u8], mut take: impl FnMut(&[u8]) -> bool) -> io::Result<()> {
+/// system call, which leaves an event of its own, so that a buffer read until it is empty never is. Gives
+/// whether the stream's CPU is there: kernels have streams of those that may be added, and read them with an
+/// error.
+fn drain(stream: &mut File, page: &mut [u8], mut take: impl FnMut(&[u8]) -> bool) -> io::Result<bool> {
     loop {
         match stream.read(page) {
-            Ok(0) => return Ok(()),
+            Ok(0) => return Ok(true),
             Ok(bytes) if take(&page[..bytes]) => {}
-            Ok(_) => return Ok(()),
-            Err(error) if error.kind() == io::ErrorKind::WouldBlock => return Ok(()),
+            Ok(_) => return Ok(true),
+            Err(error) if error.kind() == io::ErrorKind::WouldBlock => return Ok(true),
             Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
+            Err(error) if error.raw_os_error() == Some(libc::ENODEV) => return Ok(false),
             Err(error) => return Err(error),
         }
     }

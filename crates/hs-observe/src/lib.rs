@@ -254,6 +254,7 @@ struct Accesses {
 impl Sink for Accesses {
     type Event = Event;
     const PAUSE: Timespec = Timespec { tv_sec: 0, tv_nsec: 10_000_000 };
+    const LULL: Timespec = Timespec { tv_sec: 0, tv_nsec: 0 };
 
     fn decode(&self, at: Nanos, record: &[u8]) -> Option<Event> {
         self.decoder.decode(at, record)

@@ -31,7 +31,7 @@ use super::{NotObserved, Object, Running, drain};
 const MAX_PAGES: usize = 2 << 20;
 /// Bytes of trace buffer for each CPU: some 20,000 events.
 const BUFFER_BYTES: usize = 1 << 20;
-/// A thread that empties buffers every 50 ms has done so by then, also on a busy machine.
+/// A thread that empties buffers four times a second has done so by then, also on a busy machine.
 const DRAIN_PATIENCE: Duration = Duration::from_secs(10);
 /// Threads of which it is remembered whether they are ours.
 const MAX_THREADS: usize = 1 << 14;
@@ -135,7 +135,7 @@ impl PageIns {
     /// lost because there was no room.
     ///
     /// # Errors
-    /// Those of reading `/proc/kpageflags`.
+    /// Those of reading `/proc/kpageflags`; also where the trace is not read any more.
     pub fn pages(&self) -> io::Result<(Vec<PageIn>, u64)> {
         settle_marks();
         let (mut kept, lost) = {
@@ -144,7 +144,11 @@ impl PageIns {
             let waited = self
                 .drained
                 .wait_timeout_while(self.lock(), DRAIN_PATIENCE, |pages| pages.drained_until < now);
-            let (pages, _) = waited.unwrap_or_else(PoisonError::into_inner);
+            let (pages, timeout) = waited.unwrap_or_else(PoisonError::into_inner);
+            if timeout.timed_out() {
+                let what = format!("the kernel's trace of pages was not read for {DRAIN_PATIENCE:?}");
+                return Err(io::Error::new(io::ErrorKind::TimedOut, what));
+            }
             (pages.kept.iter().map(|(key, kept)| (*key, *kept)).collect::<Vec<_>>(), pages.lost)
         };
         kept.sort_unstable_by_key(|(key, page)| (page.at, *key));
@@ -264,6 +268,7 @@ struct Arrival {
 impl Sink for Arrivals {
     type Event = Arrival;
     const PAUSE: Timespec = Timespec { tv_sec: 0, tv_nsec: 50_000_000 };
+    const LULL: Timespec = Timespec { tv_sec: 0, tv_nsec: 200_000_000 };
 
     fn decode(&self, at: Nanos, record: &[u8]) -> Option<Arrival> {
         let fields = &self.fields;
