@@ -69,14 +69,19 @@ def upgraded(disk, draft):
                     new.rename(file)
 
 @contextmanager
+def shown(medium, disk, *where, ready):
+    """The disk, as from the medium. Then `medium.json` has what the medium counted."""
+    with (scratch() / "medium.json").open("w") as told, program(
+            headstart_path(), "-q", "lab", "disk", disk, *where, "--emulate", medium, "--json", ready=ready,
+            end=signal.SIGINT, stdout=told):
+        yield
+
+@contextmanager
 def on(medium, disk):
-    """The disk's file system, as from the medium, with nothing in a cache, and its device. Then `medium.json` has what
-    the medium counted."""
+    """The disk's file system, as from the medium, with nothing in a cache, and its device."""
     folder = new_folder("medium")
     served = folder / disk.name
-    with (scratch() / "medium.json").open("w") as told, program(
-            headstart_path(), "-q", "lab", "disk", disk, folder, "--emulate", medium, "--json", ready=served.exists,
-            end=signal.SIGINT, stdout=told):
+    with shown(medium, disk, folder, ready=served.exists):
         device = run("losetup", "--find", "--show", "--read-only", "--direct-io=on", served).strip()
         try:
             with mounted(device, "ro,noload") as root:
