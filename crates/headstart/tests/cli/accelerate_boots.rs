@@ -6,7 +6,7 @@ use std::path::Path;
 
 use crate::install;
 use crate::live::debian_root;
-use crate::machine::Machine;
+use crate::machine::{CONSOLE, Machine};
 use crate::scene::{Scene, has_tools, tool};
 
 /// Where the kernel and its initramfs lie.
@@ -45,10 +45,14 @@ fn install_system(scene: &Scene, from: &Path, is_on: bool, make_initramfs: &str)
 }
 
 fn boot(scene: &Scene) -> Machine {
+    boot_with(scene, BOOT[1], "rw quiet")
+}
+
+fn boot_with(scene: &Scene, initrd: &str, words: &str) -> Machine {
     let drive = format!("if=none,id=d,format=raw,file={}", scene.arg("disk"));
-    let words = "root=/dev/vda rw console=ttyS0 panic=1 no_timer_check quiet";
-    let (kernel, initrd) = (scene.arg(BOOT[0]), scene.arg(BOOT[1]));
-    let boot = ["-kernel", &kernel, "-initrd", &initrd, "-append", words];
+    let (kernel, initrd) = (scene.arg(BOOT[0]), scene.arg(initrd));
+    let words = format!("root=/dev/vda {CONSOLE} {words}");
+    let boot = ["-kernel", &kernel, "-initrd", &initrd, "-append", &words];
     let devices = ["-drive", &drive, "-device", "virtio-blk-pci,drive=d"];
     let mut machine = Machine::start("512M", [&boot[..], &devices].concat());
     machine.log_in();
@@ -61,14 +65,24 @@ fn shut_down(mut machine: Machine) {
     machine.wait_for_end();
 }
 
+/// Its own initramfs, and another one: packed otherwise, with no drivers but those of this machine.
+const TWO_INITRAMFS: &str = "update-initramfs -u
+    cp -a /etc/initramfs-tools /tmp/other
+    sed -i 's/^MODULES=.*/MODULES=list/; s/^COMPRESS=.*/COMPRESS=gzip/' /tmp/other/initramfs.conf
+    printf '%s\\n' virtio_pci virtio_blk ext4 >>/tmp/other/modules
+    kernel=$(readlink -f /vmlinuz)
+    mkinitramfs -d /tmp/other -o /other.img ${kernel#*vmlinuz-}";
+/// In the machine: the boot is over and recorded.
+const IS_RECORDED: &str = "while pgrep headstart-accel >/dev/null; do sleep 5; done";
+
 #[test]
-fn a_debian_records_its_boot_and_reads_ahead_at_the_next() {
+fn a_debian_records_its_boot_and_another_initramfs_reads_ahead_at_the_next() {
     let Some(root) = debian_root() else { return };
     if !has_tools(&["make", "install", "strip", "mkfs.ext4"]) {
         return;
     }
     let scene = Scene::new();
-    install_system(&scene, &root, false, "update-initramfs -u");
+    install_system(&scene, &root, false, TWO_INITRAMFS);
 
     let mut machine = boot(&scene);
     assert!(machine.ran("headstart accelerate status").contains("accelerate: off"));
@@ -82,16 +96,31 @@ fn a_debian_records_its_boot_and_reads_ahead_at_the_next() {
     assert!(status.contains("from 1 starts"), "{status}");
     shut_down(machine);
 
+    // Another initramfs and another command line: the list is that of the root.
+    let mut machine = boot_with(&scene, "root/other.img", "ro mitigations=off fsck.mode=skip");
+    let line = machine.ran("cat /proc/cmdline");
+    assert!(line.contains("fsck.mode=skip") && !line.contains("quiet"), "{line}");
     // The initramfs has begun, so the service of systemd had nothing to do.
-    let mut machine = boot(&scene);
     let asked =
-        machine.ran("journalctl -b -o cat -u headstart-accelerate; headstart accelerate status --json");
-    assert!(asked.contains("\"running\": true"), "{asked}");
+        machine.ran("headstart accelerate status --json; cat /proc/$(pgrep -o headstart-accel)/cgroup");
+    assert!(asked.contains("\"running\": true") && asked.contains("0::/"), "{asked}");
+    assert!(!asked.contains("headstart-accelerate.service"), "{asked}");
     // The lock was taken in the initramfs, and is the system's.
     let refused =
         machine.ran("headstart accelerate now --force; stat -c %a:%U /run/headstart-accelerate.lock");
     assert!(refused.contains("this boot is recorded just now by process "), "{refused}");
     assert!(refused.contains("600:root"), "{refused}");
+    let said = machine.ran(&format!("{IS_RECORDED}; headstart accelerate status --json"));
+    assert!(said.contains("\"starts\": 2") && said.contains("\"asked\": {"), "{said}");
+    assert!(!said.contains("\"requests\": 0") && !said.contains("\"used_pages\": 0"), "{said}");
+    let on = machine.ran("headstart accelerate off && headstart accelerate on --no-initramfs && echo is on");
+    assert!(on.contains("is on"), "{on}");
+    shut_down(machine);
+
+    // Nothing is known of earlier boots, and this one is recorded until it is switched off.
+    let mut machine = boot(&scene);
+    let asked = machine.ran("headstart accelerate status --json");
+    assert!(asked.contains("\"running\": true") && !asked.contains("\"requests\""), "{asked}");
     machine.ran("headstart accelerate off; echo ended");
     let off = machine
         .ran("ls -A /var/lib/headstart; ls /sys/kernel/tracing/instances; headstart accelerate status");
@@ -123,10 +152,10 @@ fn dracut_reads_the_list_in_its_initramfs() {
         let mut machine = boot(&scene);
         let said = machine.ran(ask);
         assert!(said.contains(OF_THE_INITRAMFS) && said.contains("\"running\": true"), "{said}");
-        let said = machine.ran(
-            "while pgrep headstart-accel >/dev/null; do sleep 5; done; \
-             headstart accelerate status --json; journalctl -b -o cat -u headstart-accelerate",
-        );
+        let said = machine.ran(&format!(
+            "{IS_RECORDED}; headstart accelerate status --json; \
+             journalctl -b -o cat -u headstart-accelerate"
+        ));
         assert!(said.contains(is_recorded) && said.contains(asked), "{said}");
         assert!(!said.contains("\"requests\": 0"), "{said}");
         shut_down(machine);
