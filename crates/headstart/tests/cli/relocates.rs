@@ -3,6 +3,7 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::fs::{self, File};
 use std::path::Path;
+use std::process::Command;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering::Relaxed};
 
 use hs_testing::noise;
@@ -10,11 +11,14 @@ use hs_units::Prng;
 use rustix::process::Signal;
 
 use crate::mounts::umount;
+use crate::recorded_ext4::{Event, Medium};
 use crate::scene::{Running, START, Scene, has_tools, machine_has, run, tool, wait_until};
 
 /// So many times the power is cut; or as often as this variable says.
 const CUTS: u64 = 20;
 const CUTS_VARIABLE: &str = "POWER_CUTS";
+/// What a disk writes whole, or not at all.
+const SECTOR_BYTES: usize = 512;
 const FILES: u64 = 120;
 
 fn machine() -> bool {
@@ -91,6 +95,33 @@ fn a_recorded_start_is_laid_anew_while_it_is_mounted() {
     scene.wait_until_clean();
 }
 
+fn cuts() -> u64 {
+    std::env::var(CUTS_VARIABLE).map_or(CUTS, |word| word.parse().expect("a number"))
+}
+
+/// The recorded start is laid anew while a program syncs, whose syncs bring the moves to the medium. Does
+/// `beside` meanwhile, with the number of syncs and whether it is over.
+fn lay_anew_in_use(scene: &Scene, beside: impl FnOnce(&AtomicU64, &AtomicBool)) {
+    let (root, profile) = (scene.arg("root"), scene.arg("start.hsp"));
+    let moving = Running::start(["accelerate", "now", "--root", &root, "-p", &profile, "--force"]);
+    let (is_over, syncs) = (AtomicBool::new(false), AtomicU64::new(0));
+    std::thread::scope(|scope| {
+        scope.spawn(|| {
+            while !is_over.load(Relaxed) {
+                fs::write(Path::new(&root).join("log"), b"line").expect("written");
+                File::open(Path::new(&root).join("log")).and_then(|log| log.sync_all()).expect("synced");
+                syncs.fetch_add(1, Relaxed);
+            }
+        });
+        scope.spawn(|| {
+            let (status, said, errors) = moving.end();
+            is_over.store(true, Relaxed);
+            assert!(status.success(), "{said}{errors}");
+        });
+        beside(&syncs, &is_over);
+    });
+}
+
 /// The disk is an image with an overlay, whose file has what was flushed and nothing else: a copy of it,
 /// made while its server is stopped, is the disk after a power cut.
 #[test]
@@ -98,7 +129,7 @@ fn power_cuts_leave_files_as_they_were() {
     if !machine() {
         return;
     }
-    let cuts = std::env::var(CUTS_VARIABLE).ok().and_then(|word| word.parse().ok()).unwrap_or(CUTS);
+    let cuts = cuts();
     let scene = Scene::new();
     recorded(&scene);
     let (image, overlay, root) = (scene.arg("disk.hsi"), scene.arg("changes"), scene.arg("root"));
@@ -113,26 +144,9 @@ fn power_cuts_leave_files_as_they_were() {
         let server = Running::start(words.iter().chain(&["--medium", "flat-10ms-25mbs"]));
         wait_until("it is mounted", || Path::new(&root).join("files/0").exists());
         let expected = expected.get_or_insert_with(|| contents(Path::new(&root)));
-        let profile = scene.arg("start.hsp");
-        let words = ["accelerate", "now", "--root", &root, "-p", &profile, "--force"];
         let free_blocks = || rustix::fs::statvfs(&root).map_or(0, |space| space.f_bfree);
         let free_before = free_blocks();
-        let moving = Running::start(words);
-        let (is_over, syncs) = (AtomicBool::new(false), AtomicU64::new(0));
-        std::thread::scope(|scope| {
-            // A program in use, whose syncs bring the moves to the medium.
-            scope.spawn(|| {
-                while !is_over.load(Relaxed) {
-                    fs::write(Path::new(&root).join("log"), b"line").expect("written");
-                    File::open(Path::new(&root).join("log")).and_then(|log| log.sync_all()).expect("synced");
-                    syncs.fetch_add(1, Relaxed);
-                }
-            });
-            scope.spawn(|| {
-                let (status, said, errors) = moving.end();
-                is_over.store(true, Relaxed);
-                assert!(status.success(), "{said}{errors}");
-            });
+        lay_anew_in_use(&scene, |syncs, is_over| {
             // What the moved files take is reserved before the first one moves.
             let is_moving = || free_blocks() + 700 < free_before || is_over.load(Relaxed);
             wait_until("space is reserved", is_moving);
@@ -158,27 +172,98 @@ fn power_cuts_leave_files_as_they_were() {
     scene.wait_until_clean();
 }
 
+/// The kernel's writes and flushes are recorded. Of what it had written and not flushed when the power is
+/// cut, a disk has any sectors, in no order; as many as a seed draws.
+#[test]
+fn power_cuts_that_tear_and_reorder_leave_files_as_they_were() {
+    if !machine() || !has_tools(&["nbdfuse", "fusermount3"]) {
+        return;
+    }
+    let scene = Scene::new();
+    recorded(&scene);
+    let mut disk = fs::read(scene.path("disk.raw")).expect("read");
+    let root = scene.arg("root");
+    let medium = Medium::show(&scene, disk.clone());
+    medium.mount(&root);
+    let expected = contents(Path::new(&root));
+    lay_anew_in_use(&scene, |_, _| ());
+    umount(&root);
+    let events = medium.end();
+
+    let (mut prng, cuts) = (Prng::new(52), cuts());
+    // At each something was written and not flushed.
+    let writes: Vec<usize> =
+        (1..events.len()).filter(|at| matches!(events[at - 1], Event::Write(..))).collect();
+    let mut moments: Vec<usize> =
+        (0..cuts).map(|_| writes[prng.below(writes.len() as u64) as usize]).collect();
+    moments.sort_unstable();
+    let (mut unflushed, mut torn, mut scattered) = (Vec::new(), 0, BTreeSet::new());
+    let mut done = 0;
+    for (cut, moment) in moments.into_iter().enumerate() {
+        for event in &events[done..moment] {
+            match event {
+                Event::Write(offset, bytes) => unflushed.push((*offset as usize, bytes)),
+                Event::Flush => unflushed.drain(..).for_each(|(offset, bytes)| {
+                    disk[offset..offset + bytes.len()].copy_from_slice(bytes);
+                }),
+                Event::Synced(_) => unreachable!("nothing here says so"),
+            }
+        }
+        done = moment;
+        let (mut left, written_of_8) = (disk.clone(), 1 + prng.below(7));
+        for (offset, bytes) in &unflushed {
+            let mut written = 0;
+            for (sector, bytes) in bytes.chunks(SECTOR_BYTES).enumerate() {
+                if prng.below(8) < written_of_8 {
+                    let at = offset + sector * SECTOR_BYTES;
+                    left[at..at + bytes.len()].copy_from_slice(bytes);
+                    written += bytes.len();
+                }
+            }
+            torn += u64::from(written > 0 && written < bytes.len());
+        }
+        let raw = scene.arg(&format!("cut-{cut}"));
+        fs::write(&raw, left).expect("written");
+        // The journal is replayed by e2fsck, as when a system starts, or by the kernel.
+        if cut % 2 == 0 {
+            let ran = Command::new("e2fsck").args(["-p", &raw]).output().expect("e2fsck starts");
+            assert!(matches!(ran.status.code(), Some(0 | 1)), "at event {moment}: {ran:?}");
+        }
+        scattered.insert(files_are_there(&scene, &raw, &expected, &format!("at event {moment}")));
+        fs::remove_file(raw).expect("removed");
+    }
+    // Before the moves, behind them, and in their middle.
+    assert!(2 * torn > cuts && scattered.len() > 2, "{torn} writes torn; {scattered:?}");
+    scene.wait_until_clean();
+}
+
 /// The journal is replayed, all is well, and the files have their contents; gives how scattered the start
 /// lies.
 fn after_a_cut(scene: &Scene, overlay: &str, expected: &BTreeMap<u64, Vec<u8>>) -> u64 {
     // Each has a path of its own: mount(8) takes the loop device again that it finds for a path, also where
     // that is about to go with the server of the cut before.
-    let (dir, root) = (format!("{overlay}.mnt"), scene.arg("root"));
+    let dir = format!("{overlay}.mnt");
     fs::create_dir(&dir).expect("a folder");
     run(["-q", "mount", &scene.arg("disk.hsi"), &dir, "--keep", overlay]).ok();
-    let disk = format!("{dir}/disk.img");
-    tool("mount", &["-o", "loop", &disk, &root]);
+    let seeks = files_are_there(scene, &format!("{dir}/disk.img"), expected, overlay);
+    umount(&dir);
+    fs::remove_dir(&dir).expect("removed");
+    seeks
+}
+
+/// The same for a disk, at a moment that is called `when`.
+fn files_are_there(scene: &Scene, disk: &str, expected: &BTreeMap<u64, Vec<u8>>, when: &str) -> u64 {
+    let root = scene.arg("root");
+    tool("mount", &["-o", "loop", disk, &root]);
     let found = contents(Path::new(&root));
     let wrong: Vec<_> = found.iter().filter(|(number, bytes)| expected[number] != **bytes).collect();
     let described = wrong.iter().map(|(number, bytes)| {
         let at = bytes.iter().zip(&expected[number]).position(|(one, other)| one != other);
         format!("file {number}: {} bytes of {}, from {at:?} on", bytes.len(), expected[number].len())
     });
-    assert!(wrong.is_empty(), "{overlay}: {:?}", described.collect::<Vec<_>>());
+    assert!(wrong.is_empty(), "{when}: {:?}", described.collect::<Vec<_>>());
     let report = relocate(scene, &["-n", "--json"]).ok().json();
     umount(&root);
-    tool("e2fsck", &["-fn", &disk]);
-    umount(&dir);
-    fs::remove_dir(&dir).expect("removed");
+    tool("e2fsck", &["-fn", disk]);
     report["before"]["seeks"].as_u64().expect("a number")
 }
