@@ -27,6 +27,14 @@ pub struct StartConfig {
     /// The working directory.
     #[serde(deserialize_with = "null_is_default", skip_serializing_if = "String::is_empty")]
     pub working_dir: String,
+    /// The chain ID of the layers that the tree has been merged from (image specification 1.1, "Layer
+    /// `ChainID`"): which container's image it is of.
+    #[serde(
+        rename = "ChainID",
+        deserialize_with = "null_is_default",
+        skip_serializing_if = "String::is_empty"
+    )]
+    pub chain_id: String,
 }
 
 impl StartConfig {
@@ -74,6 +82,7 @@ mod tests {
             env: vec!["A=1".into()],
             user: "7:8".into(),
             working_dir: "/srv".into(),
+            chain_id: String::new(),
         };
         assert_eq!(config, expected);
         assert_eq!(StartConfig::parse(&config.encode()).unwrap(), config);

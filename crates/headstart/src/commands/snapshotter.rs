@@ -1,10 +1,14 @@
 //! `headstart snapshotter`
 
 use std::ffi::{OsStr, OsString};
+use std::io::ErrorKind;
 use std::os::unix::ffi::OsStrExt;
 use std::path::Path;
 
 use anyhow::{Context, bail};
+use hs_build::ext4::ReadDisk;
+use hs_build::{START_CONFIG_PATH, StartConfig, read_linked_file};
+use hs_image::{Blocks, Image};
 use hs_output::show;
 use hs_remote::registry::RegistryAddress;
 use hs_snapshotter::artifact::of_resolved;
@@ -59,7 +63,11 @@ fn add(table: &Table, container: &OsStr, image: &OsStr, quiet: bool) -> anyhow::
             "{reference}: only a container's image in a registry can be added: docker://NAME, oci://HOST/NAME"
         );
     };
-    let entry = of_resolved(&RegistryAddress::parse(&address)?, mounted_as(image)?)?;
+    let source = ImageSource::parse(image, &RemoteOptions::default())?;
+    let opened = open_image(&source)?;
+    let artifact = mounted_as(image, &source, &opened)?;
+    let entry = of_resolved(&RegistryAddress::parse(&address)?, artifact)?;
+    check_container(&opened, &entry, &reference)?;
     if !quiet {
         hs_output::note!(
             "{} is mounted for {reference} and its {} layers",
@@ -72,8 +80,7 @@ fn add(table: &Table, container: &OsStr, image: &OsStr, quiet: bool) -> anyhow::
 
 /// The image as a mount is told of it, wherever that is started: with its name, for containers keep what they
 /// have written above this very image.
-fn mounted_as(image: &OsStr) -> anyhow::Result<String> {
-    let source = ImageSource::parse(image, &RemoteOptions::default())?;
+fn mounted_as(image: &OsStr, source: &ImageSource, opened: &Image) -> anyhow::Result<String> {
     let mut word: OsString = match source.file() {
         Some(file) => file.canonicalize().with_context(|| format!("look at {}", file.display()))?.into(),
         None => image.to_owned(),
@@ -84,9 +91,44 @@ fn mounted_as(image: &OsStr) -> anyhow::Result<String> {
         Some(_) => {}
         // An address in a file of its own takes no name.
         None if image.as_bytes().starts_with(b"@") => {}
-        None => word.push(format!("#{}", open_image(&source)?.image_digest())),
+        None => word.push(format!("#{}", opened.image_digest())),
     }
     word.into_string().map_err(|word| anyhow::anyhow!("{} is no text", Path::new(&word).display()))
+}
+
+/// Fails where the image says that it is of another container's image.
+fn check_container(image: &Image, entry: &Entry, reference: &str) -> anyhow::Result<()> {
+    let wanted = entry.chain.last().map(String::as_str).unwrap_or_default();
+    match chain_of(image).with_context(|| format!("{}: which container's image it is of", image.name()))? {
+        Some(chain) if chain == wanted => Ok(()),
+        Some(chain) => bail!(
+            "{} is of another container's image: its layers are {chain}, those of {reference} are {wanted}; \
+             `headstart build {reference} -o FILE` makes one of this image",
+            image.name()
+        ),
+        None => {
+            log::warn!(
+                "{} does not say which container's image it is of, so that is not compared with {reference} \
+                 (images that an earlier version has built do not say it)",
+                image.name()
+            );
+            Ok(())
+        }
+    }
+}
+
+/// The chain ID of the layers that the image was built from, if it says so.
+fn chain_of(image: &Image) -> anyhow::Result<Option<String>> {
+    let mut blocks = Blocks::new(image);
+    let mut disk = ReadDisk::new(image.disk_bytes(), |at, into| blocks.read_at(at, into));
+    let kept = match read_linked_file(&mut disk, &format!("/{START_CONFIG_PATH}")) {
+        // Another file system.
+        Err(error) if error.kind() == ErrorKind::InvalidData => None,
+        kept => kept?,
+    };
+    let Some(json) = kept else { return Ok(None) };
+    let config = StartConfig::parse(&json).with_context(|| format!("/{START_CONFIG_PATH} in the image"))?;
+    Ok(Some(config.chain_id).filter(|chain| !chain.is_empty()))
 }
 
 fn list(table: &Table, json: bool) -> anyhow::Result<()> {

@@ -129,6 +129,39 @@ fn what_is_of_another_image_is_not_started() {
 }
 
 #[test]
+/// Containers would start from the other one's files.
+#[test]
+fn what_was_built_from_another_image_is_not_added_to_the_snapshotter() {
+    if !has_tools(TOOLS) {
+        return;
+    }
+    let scene = Scene::new();
+    let registry = registry_with(&scene, "one");
+    send(&scene, &registry, "demo:2", "two");
+    let (first, second) = (registry.url("demo:1"), registry.url("demo:2"));
+    let (built, plain) = (scene.arg("a.hsi"), scene.arg("plain.hsi"));
+    run_here(&scene, &["build", &first, "-o", &built, "--codec", "zstd:1"]).ok();
+    run_here(&scene, &["build", &scene.arg("root"), "-o", &plain, "--codec", "zstd:1"]).ok();
+    let converted = convert(&scene, &first, &[]);
+    let address = converted["address"].as_str().expect("an address");
+    let chain = |url: &str| convert(&scene, url, &["--dry-run"])["chain_id"].as_str().map(str::to_owned);
+    let (theirs, wanted) = (chain(&first).expect("an ID"), chain(&second).expect("an ID"));
+    let folder = scene.arg("snapshots");
+    let add =
+        |url: &str, image: &str| run_here(&scene, &["snapshotter", "--root", &folder, "add", url, image]);
+    for image in [&built, address] {
+        add(&second, image).fails(1, &[image, &theirs, &second, &wanted]);
+        let added = add(&first, image).ok();
+        assert!(!added.stderr.contains("does not say"), "{added:?}");
+    }
+    let added = add(&second, &plain).ok();
+    assert_eq!(added.stderr.matches("does not say which container's image it is of").count(), 1, "{added:?}");
+    let listed = run_here(&scene, &["snapshotter", "--root", &folder, "list"]).ok().stdout;
+    assert!(listed.contains(&format!("{second}: {plain}#")), "{listed}");
+    drop(registry);
+    scene.wait_until_clean();
+}
+
 fn a_copy_of_the_manifest_names_the_conversion_for_containerd() {
     if !has_tools(TOOLS) {
         return;

@@ -207,13 +207,16 @@ fn an_image_can_be_taken_as_the_files_that_it_consists_of() {
 fn the_configuration_is_kept_in_the_tree() {
     let work = tempfile::tempdir().unwrap();
     let config =
-        json!({"Entrypoint": ["/init"], "Cmd": null, "Env": ["A=1"], "User": "7", "Labels": {"x": "y"}});
+        json!({"Entrypoint": ["/init"], "Cmd": null, "Env": ["A=1"], "User": "7", "ChainID": "its own"});
     // A link in its place is not followed.
     let layer = Tar::default().folder("etc").symlink(".headstart", "etc");
     let mut image = Image::default().layer("gzip", layer).config(config);
     let manifest = image.manifest("amd64");
     let layout = image.layout(&work.path().join("layout"), &[manifest]);
-    let json = "{\n  \"Entrypoint\": [\n    \"/init\"\n  ],\n  \"Env\": [\n    \"A=1\"\n  ],\n  \"User\": \"7\"\n}\n";
+    let chain = image.layers[0].1.clone();
+    let json = format!(
+        "{{\n  \"Entrypoint\": [\n    \"/init\"\n  ],\n  \"Env\": [\n    \"A=1\"\n  ],\n  \"User\": \"7\",\n  \"ChainID\": \"{chain}\"\n}}\n"
+    );
     let expected = Tar::default()
         .folder("etc")
         .changed(b'5', ".headstart", 0, |header| header[136..147].copy_from_slice(b"00000000000"))
@@ -224,7 +227,15 @@ fn the_configuration_is_kept_in_the_tree() {
     bytes.extend(json.as_bytes());
     bytes.resize(bytes.len().next_multiple_of(512) + 1024, 0);
     fs::write(work.path().join("expected.tar"), bytes).unwrap();
-    assert_eq!(digest(&source(&layout)), digest(&source(&work.path().join("expected.tar"))));
+    let expected = digest(&source(&work.path().join("expected.tar")));
+    assert_eq!(digest(&source(&layout)), expected);
+    // The lowest layer of two has the name of that one.
+    let mut two = image.layer("", Tar::default().file("second", b"2"));
+    let manifest = two.manifest("amd64");
+    let layout = two.layout(&work.path().join("two"), &[manifest]);
+    let lowest = SourceOptions { layers: Some(1), ..SourceOptions::default() };
+    assert_eq!(digest(&open_with(&layout, lowest).unwrap()), expected);
+    assert_ne!(digest(&source(&layout)), expected);
 }
 
 #[test]

@@ -141,7 +141,7 @@ pub(super) fn unpack(from: From<'_>, chosen: &Chosen<'_>) -> Result<Unpacked, So
         ContainerFault::Layer(error) => *error,
         fault => failed(fault),
     })?;
-    layers.finish(config.config.unwrap_or_default())
+    layers.finish(config)
 }
 
 /// It is none.
@@ -392,9 +392,15 @@ impl Layers<'_> {
         Ok(unpacked.bytes())
     }
 
-    fn finish(mut self, config: StartConfig) -> Result<Unpacked, SourceError> {
+    fn finish(mut self, config: ImageConfig) -> Result<Unpacked, SourceError> {
+        let chosen = self.chosen;
+        let mut chain = chain_ids(config.diff_ids());
+        chain.truncate(chosen.options.layers.unwrap_or(usize::MAX));
+        let mut config = config.config.unwrap_or_default();
+        // An image cannot say itself which one it is.
+        config.chain_id.clear();
         if config != StartConfig::default() {
-            let chosen = self.chosen;
+            config.chain_id = chain.pop().unwrap_or_default();
             let kept = keep_config(&mut self.tree, &mut self.contents, &config);
             kept.map_err(|error| {
                 super::tar::archive_error(chosen.shown, Some(START_CONFIG_PATH.to_owned()), error)
