@@ -100,6 +100,34 @@ fn a_mount_asks_its_registry_for_little() {
     containers.end(&[]);
 }
 
+/// The snapshotter keeps its connections, which the registry closes when it ends.
+#[test]
+fn a_registry_that_was_started_again_between_two_pulls_is_asked_at_once() {
+    let Some((scene, layout, mut registry, image)) = with_registry(100_000) else { return };
+    let layer = diff_ids(&layout)[0].clone();
+    let container = format!("oci+http://{image}");
+    let convert = |codec: &str| {
+        let words =
+            ["convert", &container, "--codec", codec, "--upload-state", &scene.arg("uploads"), "--json"];
+        let address = run(words).ok().json()["address"].as_str().expect("an address").to_owned();
+        address.trim_start_matches("oci+http://").to_owned()
+    };
+    // What is found is remembered for a while, so each pull asks for another image.
+    let artifacts = ["store", "zstd:1", "lz4:1"].map(convert);
+    let containers = Containers::snapshotter(&scene, &["--disk-cache", "none"]);
+    for (number, artifact) in artifacts.iter().enumerate() {
+        let labels = [(REFERENCE, layer.as_str()), (ANNOTATION, artifact.as_str())];
+        let prepared = containers.prepare(artifact, "", &labels);
+        assert_eq!(prepared.code, EXISTS, "{prepared:?} {}", containers.log());
+        registry = registry.again(&scene);
+        let name = format!("headstart/{}/{layer}", number + 1);
+        assert_eq!(containers.with_key("Remove", &name).code, OK, "{}", containers.log());
+        wait_until("the image is unmounted", || containers.mounted().is_empty());
+    }
+    drop(registry);
+    containers.end(&[]);
+}
+
 /// Takes down what is mounted, as a reboot does.
 pub(crate) fn unmounted(containers: &Containers<'_>) {
     for line in containers.mounted() {

@@ -4,8 +4,7 @@
 //! without a switch between threads, which cost as much as receiving them. Requests for which no thread waits
 //! ([`Transport::spawn`]) are driven by one thread for all of them, which exists from the first of them on.
 //! Until then only the kernel works while no thread waits. A connection that its server has closed is found
-//! by the next request, which takes another one. A request right after the end of an answer may open one
-//! connection more than needed, when the first is not yet seen to be free.
+//! by the next request, which takes another one ([`kept`]).
 //!
 //! HTTP/1.1 only: demand has to overtake the prefetch, and does so on a connection of its own. (With HTTP/2
 //! all requests of a host share one connection, its window, and every lost packet.)
@@ -29,6 +28,8 @@ use super::HttpError;
 use super::authorities::Authorities;
 use super::proxies::Proxies;
 use super::transport::{Body, Pending, Reply, Request, Timeouts, Transport};
+
+mod kept;
 
 /// Redirects that are followed for one request.
 const MOST_REDIRECTS: usize = 10;
@@ -113,6 +114,7 @@ impl HttpClient {
                 .read_timeout(timeouts.stall)
                 .pool_max_idle_per_host(KEPT_CONNECTIONS)
                 .tcp_nodelay(true)
+                .connector_layer(kept::NoteConnects)
                 .referer(false)
                 .retry(reqwest::retry::never())
                 .redirect(policy)
@@ -223,8 +225,10 @@ impl HttpClient {
 
     /// Makes a request and waits for the whole answer, whatever its status.
     pub(crate) fn exchange(&self, asked: reqwest::RequestBuilder) -> Result<Answer, HttpError> {
+        let (client, request) = asked.build_split();
+        let request = request.map_err(|error| connection(&error))?;
         let exchanged = async {
-            let mut response = asked.send().await.map_err(|error| connection(&error))?;
+            let mut response = kept::send(&client, request).await.map_err(|error| connection(&error))?;
             let mut body = Vec::new();
             while let Some(piece) = response.chunk().await.map_err(|error| connection(&error))? {
                 if body.len() + piece.len() > MOST_ANSWER_BYTES {
@@ -291,7 +295,8 @@ impl Transport for HttpClient {
             asked = asked.header(IF_NONE_MATCH, tag);
         }
         Box::pin(async {
-            let response = asked.send().await.map_err(|error| connection(&error))?;
+            let request = asked.build().map_err(|error| connection(&error))?;
+            let response = kept::send(&self.client, request).await.map_err(|error| connection(&error))?;
             Ok(Reply {
                 status: response.status().as_u16(),
                 headers: response.headers().clone(),

@@ -19,8 +19,8 @@ fn request(server: &TcpListener, bytes: usize) -> Request {
     Request { url, headers: HeaderMap::new(), range, if_match: None, if_none_match: None, only_head: false }
 }
 
-/// Reads one request's head and answers with this many bytes, as far as they are taken.
-fn answer(connection: &mut BufReader<TcpStream>, bytes: usize) -> std::io::Result<()> {
+/// Reads one request's head.
+fn head(connection: &mut BufReader<TcpStream>) -> std::io::Result<()> {
     let mut line = String::new();
     while line != "\r\n" {
         line.clear();
@@ -28,6 +28,17 @@ fn answer(connection: &mut BufReader<TcpStream>, bytes: usize) -> std::io::Resul
             return Err(std::io::ErrorKind::UnexpectedEof.into());
         }
     }
+    Ok(())
+}
+
+/// Reads one request's head and answers with this many bytes, as far as they are taken.
+fn answer(connection: &mut BufReader<TcpStream>, bytes: usize) -> std::io::Result<()> {
+    head(connection)?;
+    send(connection, bytes)
+}
+
+/// Sends an answer of this many bytes.
+fn send(connection: &mut BufReader<TcpStream>, bytes: usize) -> std::io::Result<()> {
     let last = bytes - 1;
     let head =
         format!("HTTP/1.1 206 \r\nContent-Length: {bytes}\r\nContent-Range: bytes 0-{last}/{bytes}\r\n\r\n");
@@ -113,6 +124,69 @@ fn every_waiting_thread_gets_its_answer_from_the_thread_that_drives() {
     // A connection whose answer was read serves the next request, unless that comes before the client has
     // seen the end of the answer.
     assert!(connections.into_inner() < 8 * 20, "every request had a connection of its own");
+}
+
+/// The status of the answer to a request that may not be repeated.
+fn post(client: &HttpClient, to: &Request) -> Result<u16, HttpError> {
+    client.exchange(client.requests().post(to.url.clone()).body("")).map(|answer| answer.status)
+}
+
+/// As by a server that ends, or that has waited long enough: no thread drives the connections meanwhile.
+#[test]
+fn a_kept_connection_that_was_closed_meanwhile_costs_no_request() {
+    let server = TcpListener::bind("127.0.0.1:0").expect("a port");
+    let client = HttpClient::new(Timeouts::default()).expect("a client");
+    let request = request(&server, 1);
+    std::thread::scope(|scope| {
+        // Its end closes the connection.
+        let serve_once = || scope.spawn(|| answer(&mut accept(&server), 1).expect("answered"));
+        for _ in 0..3 {
+            let serving = serve_once();
+            take(&client, &request);
+            serving.join().expect("a server");
+            let serving = serve_once();
+            assert_eq!(post(&client, &request).expect("answered"), 206);
+            serving.join().expect("a server");
+        }
+    });
+}
+
+/// The server closes connections when a request comes over them.
+#[test]
+fn a_request_that_fails_on_kept_connections_is_made_again_on_one_of_its_own() {
+    let server = TcpListener::bind("127.0.0.1:0").expect("a port");
+    let client = HttpClient::new(Timeouts::default()).expect("a client");
+    let request = request(&server, 1);
+    std::thread::scope(|scope| {
+        let three = scope.spawn(|| {
+            // None is answered before each has its request.
+            let mut three = [(); 3].map(|()| accept(&server));
+            three.iter_mut().for_each(|connection| head(connection).expect("a request"));
+            three.iter_mut().for_each(|connection| send(connection, 1).expect("sent"));
+            three
+        });
+        let takers = [(); 3].map(|()| scope.spawn(|| take(&client, &request)));
+        takers.into_iter().for_each(|taker| taker.join().expect("taken"));
+        let three = three.join().expect("three connections");
+        let closing = three.map(|mut connection| scope.spawn(move || head(&mut connection)));
+        let fourth = scope.spawn(|| {
+            let mut connection = accept(&server);
+            answer(&mut connection, 1).expect("answered");
+            head(&mut connection)
+        });
+        take(&client, &request);
+        for closing in closing {
+            closing.join().expect("a server").expect("a request came over it");
+        }
+        // What may not be repeated is not, and neither is what fails on a connection of its own.
+        post(&client, &request).expect_err("closed");
+        fourth.join().expect("a server").expect("the request came");
+        let fifth = scope.spawn(|| head(&mut accept(&server)));
+        ask(&client, &request).map(drop).expect_err("closed");
+        fifth.join().expect("a server").expect("the request came");
+    });
+    server.set_nonblocking(true).expect("set");
+    assert!(server.accept().is_err(), "one more connection was made");
 }
 
 /// Answers requests with redirects, to the place that each of them names: `/N` leads to `/N-1`, and `/0` is
