@@ -3,7 +3,7 @@
 use std::fs;
 use std::io::{Read, Write};
 use std::net::{Shutdown, TcpListener, TcpStream};
-use std::os::unix::fs::PermissionsExt;
+use std::os::unix::fs::FileExt;
 use std::process::{Child, Command, Stdio};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering::SeqCst};
@@ -11,7 +11,8 @@ use std::sync::atomic::{AtomicBool, Ordering::SeqCst};
 use rustix::process::Signal;
 
 use crate::relay::Relay;
-use crate::scene::{Ran, Running, START, Scene, has_tools, machine_has, run, wait_until};
+use crate::scene::{Ran, Running, START, Scene, executable, has_tools, machine_has, run, tool, wait_until};
+use crate::service::server_of;
 use crate::web::remote;
 
 pub(crate) const REGISTRY: &str = "docker-registry";
@@ -77,6 +78,19 @@ impl Registry {
         fs::remove_file(log).expect("there was one");
         let config = fs::read_to_string(scene.path("registry.yml")).expect("written");
         Self::start_with(scene, &config.replace("127.0.0.1:0", &format!("127.0.0.1:{port}")))
+    }
+
+    /// The same. It removes manifests from now on.
+    pub(crate) fn again_with_deletion(self, scene: &Scene) -> Self {
+        let config = fs::read_to_string(scene.path("registry.yml")).expect("written");
+        let config = config.replace("storage: {", "storage: {delete: {enabled: true}, ");
+        fs::write(scene.path("registry.yml"), config).expect("written");
+        self.again(scene)
+    }
+
+    /// Has it remove what no manifest names any more.
+    pub(crate) fn collect_garbage(scene: &Scene) {
+        tool(REGISTRY, &["garbage-collect", &scene.arg("registry.yml")]);
     }
 
     /// The same. It wants a login from now on.
@@ -194,6 +208,38 @@ fn an_image_is_sent_once_and_read_lazily() {
     export(&scene, &format!("{url}#{name}"), &[]).fails(1, &["127.0.0.1", "no connection"]);
 }
 
+/// The server keeps connections between its readers' requests, and the registry closes them when it ends.
+#[test]
+fn a_registry_that_was_started_again_is_no_fault() {
+    if !has_tools(&[REGISTRY]) || !machine_has(START) {
+        return;
+    }
+    let scene = Scene::new();
+    let disk = scene.image("a.hsi", 4600, 79);
+    let mut registry = Registry::start(&scene, false);
+    let url = registry.url("demo:1");
+    let address = run_here(&scene, &["push", "--upload-state=state", "a.hsi", &url]).ok().stdout;
+    let dir = scene.folder("dir");
+    let mount = ["mount", "-f", address.trim(), &dir, "--disk-cache=none", "--background=off"];
+    let mut serving = Running::start_command(program(&scene, &mount));
+    assert!(serving.said().contains("mounted"));
+    let file = fs::File::open(scene.path("dir/disk.img")).expect("opened");
+    for part in 1..5 {
+        let at = part * (4 << 20);
+        let mut read = vec![0; 64 << 10];
+        file.read_exact_at(&mut read, at as u64).expect("read");
+        assert!(read == disk[at..at + read.len()], "part {part}");
+        registry = registry.again(&scene);
+    }
+    let server = server_of(&dir);
+    assert_eq!((&server["store_retries"], &server["store_errors"]), (&0.into(), &0.into()), "{server}");
+    drop(file);
+    serving.signal(Signal::TERM);
+    assert!(serving.end().0.success());
+    drop(registry);
+    scene.wait_until_clean();
+}
+
 #[test]
 fn what_is_not_there_is_told() {
     if !has_tools(&[REGISTRY]) {
@@ -263,18 +309,26 @@ fn logins_are_those_of_docker_and_stay_secret() {
         Command::new("grep").args(["-rlE", &format!("{SECRET}|{encoded}"), &scene.arg("cache")]).output();
     assert!(kept.expect("grep starts").stdout.is_empty());
 
-    // A helper of the usual kind.
-    let helper = scene.path("bin/docker-credential-test");
+    // Helpers of the usual kind.
     fs::create_dir(scene.path("bin")).expect("a folder");
-    let script =
-        format!("#!/bin/sh\ncat >/dev/null\necho '{{\"Username\":\"me\",\"Secret\":\"{SECRET}\"}}'\n");
-    fs::write(&helper, script).expect("written");
-    fs::set_permissions(&helper, fs::Permissions::from_mode(0o755)).expect("executable");
     let config = format!(r#"{{"credHelpers":{{"{host}":"test"}}}}"#);
     fs::write(scene.path("home/.docker/config.json"), config).expect("written");
     let path = format!("{}:{}", scene.arg("bin"), std::env::var("PATH").unwrap_or_default());
-    let mut command = program(&scene, &["verify", &url, "--disk-cache=none"]);
-    Ran::from(command.env("PATH", path).output().expect("it starts")).ok();
+    let verify = |script: &str| {
+        executable(&scene.path("bin/docker-credential-test"), &format!("#!/bin/sh\n{script}\n"));
+        let mut command = program(&scene, &["verify", &url, "--disk-cache=none"]);
+        Ran::from(command.env("PATH", &path).output().expect("it starts"))
+    };
+    let login = format!(r#"{{"Username":"me","Secret":"{SECRET}"}}"#);
+    verify(&format!("cat >/dev/null; echo '{login}'")).ok();
+    verify(&format!("echo '{login}'; exit 1")).fails(1, &[&host, "wants a login"]);
+    let file = scene.arg("home/.docker/config.json");
+    let broken = [&file, "docker-credential-test", &host];
+    verify("exit 0").fails(1, &[&broken[..], &["answered nothing"]].concat());
+    verify(&format!("echo 'x{login}'")).fails(1, &[&broken[..], &["answered what is no login"]].concat());
+    verify("sleep 1000 & exec yes").fails(1, &[&broken[..], &["wrote more than 65536 bytes"]].concat());
+    drop(registry);
+    scene.wait_until_clean();
 }
 
 #[test]

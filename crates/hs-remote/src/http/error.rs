@@ -87,6 +87,18 @@ pub enum HttpError {
         /// The host that gives tokens for it.
         realm: String,
     },
+    /// The program that should have a login gave no answer.
+    #[error("{file}: {program}, which it names for the login of {key}, {reason}")]
+    Helper {
+        /// The file of logins.
+        file: String,
+        /// The registry, or its repository.
+        key: String,
+        /// The program.
+        program: String,
+        /// What it did.
+        reason: String,
+    },
     /// A request for something other than bytes of a file was refused.
     #[error("{what}: the server answered {status}{}{said}", if said.is_empty() { "" } else { ": " })]
     Refused {
@@ -96,6 +108,16 @@ pub enum HttpError {
         status: u16,
         /// The server's message.
         said: String,
+    },
+    /// The registry does not have what it had.
+    #[error(
+        "the registry has no {what}, or has it no longer (it answered 404): `headstart convert --replace` removes \
+         earlier conversions of a container's image; remove that image from this machine (`crictl rmi`, \
+         `ctr image rm`), and pull it again"
+    )]
+    Gone {
+        /// A manifest or a blob, with its digest.
+        what: String,
     },
     /// The file is not an image.
     #[error("it is no image: {reason}")]
@@ -157,6 +179,8 @@ impl HttpError {
             | Self::Login { .. }
             | Self::OpenLogin { .. }
             | Self::ForeignLogin { .. }
+            | Self::Helper { .. }
+            | Self::Gone { .. }
             | Self::NotAnImage { .. }
             | Self::Digest { .. }
             | Self::Cloud { .. }
@@ -178,14 +202,15 @@ impl HttpError {
         let kind = match &self {
             Self::Connection { .. } => ErrorKind::ConnectionAborted,
             Self::Cut { .. } => ErrorKind::UnexpectedEof,
-            Self::Status { status: 404 | 410, .. } | Self::Refused { status: 404 | 410, .. } => {
-                ErrorKind::NotFound
-            }
+            Self::Status { status: 404 | 410, .. }
+            | Self::Refused { status: 404 | 410, .. }
+            | Self::Gone { .. } => ErrorKind::NotFound,
             Self::Status { status: 401 | 403 | 407, .. }
             | Self::Refused { status: 403, .. }
             | Self::Login { .. }
             | Self::OpenLogin { .. }
-            | Self::ForeignLogin { .. } => ErrorKind::PermissionDenied,
+            | Self::ForeignLogin { .. }
+            | Self::Helper { .. } => ErrorKind::PermissionDenied,
             Self::Nonsense { .. } | Self::Replaced { .. } | Self::NotAnImage { .. } | Self::Digest { .. } => {
                 ErrorKind::InvalidData
             }
@@ -239,6 +264,7 @@ mod tests {
             (HttpError::Refused { what: "it", status: 403, said: text() }, ErrorKind::PermissionDenied),
             (HttpError::Login { host: text(), had_login: true }, ErrorKind::PermissionDenied),
             (HttpError::OpenLogin { host: text() }, ErrorKind::PermissionDenied),
+            (HttpError::Gone { what: text() }, ErrorKind::NotFound),
             (HttpError::ForeignLogin { host: text(), realm: text() }, ErrorKind::PermissionDenied),
             (HttpError::Nonsense { reason: text() }, ErrorKind::InvalidData),
             (HttpError::Replaced { was: text(), is: text() }, ErrorKind::InvalidData),

@@ -123,7 +123,7 @@ impl Access {
             return Ok(answer);
         }
         let fields = answer.headers.get_all(WWW_AUTHENTICATE).iter().filter_map(|field| field.to_str().ok());
-        let login = self.logins.find(&self.address.login_keys());
+        let login = self.logins.find(&self.address.login_keys())?;
         let refused = || HttpError::Login { host: self.address.host.clone(), had_login: login.is_some() };
         let mut failed = None;
         for challenge in Challenge::all(fields) {
@@ -169,7 +169,8 @@ impl Access {
     /// Authenticates again, if that was required before.
     pub(super) fn renew(&self) -> Result<(), HttpError> {
         let known = self.proof.lock().challenge.clone();
-        known.map_or(Ok(()), |challenge| self.prove(challenge, self.logins.find(&self.address.login_keys())))
+        let Some(challenge) = known else { return Ok(()) };
+        self.prove(challenge, self.logins.find(&self.address.login_keys())?)
     }
 
     /// Answers a challenge.

@@ -2,12 +2,14 @@
 
 use std::collections::HashSet;
 use std::ffi::OsString;
-use std::fmt;
-use std::fs::File;
-use std::io::BufReader;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
+use std::{fmt, fs};
 
 use docker_credential::{CredentialRetrievalError, DockerCredential, get_credential_from_reader};
+use serde_json::Value;
+
+use super::credential_helper::{self, Trouble};
+use crate::http::HttpError;
 
 /// A login. It is never printed.
 #[derive(Clone, PartialEq, Eq)]
@@ -68,30 +70,96 @@ impl Logins {
     }
 
     /// The login for the best of `keys`, if there is one. Runs credential helpers.
-    pub(super) fn find(&self, keys: &[String]) -> Option<Login> {
+    ///
+    /// # Errors
+    /// [`HttpError::Helper`] when such a program gives no answer.
+    pub(super) fn find(&self, keys: &[String]) -> Result<Option<Login>, HttpError> {
         let mut told = HashSet::new();
-        keys.iter().flat_map(|key| self.files.iter().map(move |file| (key, file))).find_map(|(key, path)| {
-            let file = File::open(path).ok()?;
-            match get_credential_from_reader(BufReader::new(file), key) {
-                Ok(DockerCredential::IdentityToken(token)) => Some(Login::Identity(token)),
-                Ok(DockerCredential::UsernamePassword(user, password)) => {
-                    Some(Login::Password { user, password })
-                }
-                Err(CredentialRetrievalError::NoCredentialConfigured) => None,
-                Err(CredentialRetrievalError::HelperFailure { helper, .. }) => {
-                    // What it says may be secret.
-                    log::info!("{}: no login for {key}: {helper} has none", path.display());
-                    None
-                }
-                Err(error) => {
+        for (key, path) in keys.iter().flat_map(|key| self.files.iter().map(move |file| (key, file))) {
+            let Ok(text) = fs::read_to_string(path) else { continue };
+            match LoginFile::of(&text).find(key) {
+                Ok(login) => return Ok(Some(login)),
+                Err(Missing::None) => {}
+                Err(Missing::Trouble(trouble)) => {
                     if told.insert(path) {
-                        log::warn!("{}: no login for {key}: {}", path.display(), trouble(&error));
+                        log::warn!("{}: no login for {key}: {trouble}", path.display());
                     }
-                    None
                 }
+                Err(Missing::Helper(program, trouble)) => not_of(path, key, program, trouble)?,
             }
-        })
+        }
+        Ok(None)
     }
+}
+
+/// A file of logins.
+struct LoginFile {
+    /// The logins in it, as docker writes them.
+    logins: String,
+    /// The programs that have the logins of certain registries, and of all others.
+    helpers: Value,
+    store: Value,
+}
+
+/// Why a file has no login.
+enum Missing {
+    None,
+    /// What is wrong with it.
+    Trouble(&'static str),
+    /// The program that should have it.
+    Helper(String, Trouble),
+}
+
+impl LoginFile {
+    fn of(text: &str) -> Self {
+        let Ok(Value::Object(mut file)) = serde_json::from_str(text) else {
+            return Self { logins: text.to_owned(), helpers: Value::Null, store: Value::Null };
+        };
+        let mut take = |key| file.remove(key).unwrap_or_default();
+        let (helpers, store) = (take("credHelpers"), take("credsStore"));
+        Self { logins: Value::Object(file).to_string(), helpers, store }
+    }
+
+    /// The login for a registry: of its helper, in the file, of the helper for all others.
+    fn find(&self, key: &str) -> Result<Login, Missing> {
+        let of = |helper: &Value| {
+            let helper = helper.as_str().filter(|helper| !helper.is_empty())?;
+            let program = format!("docker-credential-{helper}");
+            Some(credential_helper::ask(&program, key).map_err(|trouble| Missing::Helper(program, trouble)))
+        };
+        if let Some(asked) = self.helpers.get(key).and_then(of) {
+            return asked;
+        }
+        match get_credential_from_reader(self.logins.as_bytes(), key) {
+            Ok(DockerCredential::IdentityToken(token)) => Ok(Login::Identity(token)),
+            Ok(DockerCredential::UsernamePassword(user, password)) => Ok(Login::Password { user, password }),
+            Err(CredentialRetrievalError::NoCredentialConfigured) => {
+                of(&self.store).unwrap_or(Err(Missing::None))
+            }
+            Err(CredentialRetrievalError::ConfigReadError) => {
+                Err(Missing::Trouble("the file is not what `docker login` writes"))
+            }
+            Err(_) => Err(Missing::Trouble("what the file has of it is no login")),
+        }
+    }
+}
+
+/// Says why a program has no login. What it says may be secret.
+fn not_of(path: &Path, key: &str, program: String, trouble: Trouble) -> Result<(), HttpError> {
+    match trouble {
+        Trouble::HasNone => log::info!("{}: no login for {key}: {program} has none", path.display()),
+        Trouble::NotStarted => {
+            log::warn!(
+                "{}: no login for {key}: its credential helper {program} cannot be started",
+                path.display()
+            );
+        }
+        Trouble::Broken(reason) => {
+            let (file, key) = (path.display().to_string(), key.to_owned());
+            return Err(HttpError::Helper { file, key, program, reason });
+        }
+    }
+    Ok(())
 }
 
 /// A host without its port, as addresses have it.
@@ -99,15 +167,6 @@ fn host_of(text: &str) -> String {
     let text = text.trim().to_ascii_lowercase();
     let url = url::Url::parse(&format!("http://{text}/")).ok();
     url.and_then(|url| url.host_str().map(str::to_owned)).unwrap_or(text)
-}
-
-fn trouble(error: &CredentialRetrievalError) -> &'static str {
-    match error {
-        CredentialRetrievalError::ConfigReadError => "the file is not what `docker login` writes",
-        CredentialRetrievalError::CredentialDecodingError => "what the file has of it is no login",
-        CredentialRetrievalError::MalformedHelperResponse => "the answer of its credential helper is none",
-        _ => "its credential helper cannot be started (docker-credential-NAME)",
-    }
 }
 
 #[cfg(test)]
@@ -138,10 +197,10 @@ mod tests {
             Some(Login::Password { user, .. }) => user,
             other => format!("{other:?}"),
         };
-        assert_eq!(user(logins.find(&keys(&["h:5000/a/b", "h:5000/a", "h:5000"]))), "you");
-        assert_eq!(user(logins.find(&keys(&["h:5000/c", "h:5000"]))), "me");
-        assert_eq!(logins.find(&keys(&["i"])), Some(Login::Identity("t".to_owned())));
-        assert_eq!(logins.find(&keys(&["other"])), None);
+        assert_eq!(user(logins.find(&keys(&["h:5000/a/b", "h:5000/a", "h:5000"])).expect("found")), "you");
+        assert_eq!(user(logins.find(&keys(&["h:5000/c", "h:5000"])).expect("looked for")), "me");
+        assert_eq!(logins.find(&keys(&["i"])).expect("looked for"), Some(Login::Identity("t".to_owned())));
+        assert_eq!(logins.find(&keys(&["other"])).expect("looked for"), None);
         write("broken", "{");
         let broken = folder.path().join("broken").into_os_string();
         let only = Logins::of_environment(|name| match name {
@@ -149,7 +208,7 @@ mod tests {
             "HOME" => Some(home.clone()),
             _ => None,
         });
-        assert_eq!(only.find(&keys(&["h:5000"])), None);
+        assert_eq!(only.find(&keys(&["h:5000"])).expect("looked for"), None);
     }
 
     #[test]

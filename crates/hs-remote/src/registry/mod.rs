@@ -24,6 +24,7 @@ mod blob;
 mod challenge;
 mod converted;
 mod copy;
+mod credential_helper;
 mod login;
 mod manifest;
 mod opening;
