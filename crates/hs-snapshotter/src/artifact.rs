@@ -10,6 +10,7 @@
 //! that is asked for must be one of these.
 
 use std::collections::{BTreeMap, HashMap};
+use std::ffi::OsStr;
 use std::os::fd::OwnedFd;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
@@ -23,6 +24,8 @@ use hs_remote::registry::{
     SOURCE_ANNOTATION,
 };
 use hs_start::container::{ContainerImage, converted};
+use hs_start::image::{ImageSource, RemoteOptions};
+use hs_start::open::open_image;
 use hs_start::opening_pipe;
 use hs_start::remote::CacheFolder;
 use parking_lot::Mutex;
@@ -30,7 +33,7 @@ use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use rustix::pipe::{PipeFlags, pipe_with};
 use serde::Deserialize;
 
-use crate::snapshots::{Content, Labels};
+use crate::snapshots::{Content, Labels, Snapshot};
 use crate::table::{Entry, Table};
 use crate::waiting::{Call, Over};
 
@@ -106,7 +109,7 @@ impl Finder {
         });
         let by_cri = cri.map(|(image, digest)| {
             let (word, image, digest) = (format!("{image} {digest}"), image.clone(), digest.clone());
-            self.remember(&word, call, move |client| of_container(&image, &digest, client))
+            self.remember(&word, call, move |client| of_container(&by_digest(&image, &digest)?, client))
         });
         for found in [by_annotation, by_cri].into_iter().flatten() {
             match found {
@@ -203,6 +206,36 @@ impl Finder {
         }
     }
 
+    /// This image could not be mounted: the next pull asks for what there is now.
+    pub(crate) fn forget(&self, image: &str) {
+        let is_it = |known: &Known| {
+            let found = known.found.as_ref().and_then(Option::as_ref);
+            found.is_some_and(|found| found.entry.artifact == image)
+        };
+        self.known.lock().retain(|_, known| !is_it(known));
+    }
+
+    /// What takes the place of an image that its registry has removed: the last conversion of the container's
+    /// image, if it has the same disk. `None` where the image was not removed.
+    ///
+    /// # Errors
+    /// When there is none, or its disk cannot be compared.
+    pub(crate) fn successor(
+        &self,
+        image: &str,
+        container: RegistryAddress,
+        call: &Call,
+    ) -> anyhow::Result<Option<String>> {
+        let address = RegistryAddress::parse(image).ok();
+        let address = address.filter(|address| matches!(address.reference(), Reference::Digest(_)));
+        let Some(address) = address else { return Ok(None) };
+        let (client, cache) = (self.client()?, self.cache.clone());
+        self.forget(image);
+        call.apart(&format!("the registry of {image}"), PATIENCE, move || {
+            successor(&address, &container, client, cache.as_ref())
+        })?
+    }
+
     fn client(&self) -> Result<Arc<HttpClient>, HttpError> {
         let mut client = self.client.lock();
         if client.is_none() {
@@ -242,17 +275,52 @@ fn of_annotation(word: &str, client: &Arc<HttpClient>) -> anyhow::Result<Option<
     Ok(Some(FoundImage::new(entry, repository, &bytes)))
 }
 
-/// The image that refers to a container's image.
-fn of_container(
-    reference: &str,
-    digest: &str,
-    client: Arc<HttpClient>,
-) -> anyhow::Result<Option<FoundImage>> {
-    let address = address_of(repository_of(reference))?.at(digest)?;
+/// The image that refers to a container's image, whose address is by digest.
+fn of_container(address: &RegistryAddress, client: Arc<HttpClient>) -> anyhow::Result<Option<FoundImage>> {
     let repository = Repository::new(address.clone(), client, hs_start::remote::keyring().logins);
-    let Some((converted, bytes)) = converted(&address, &repository)? else { return Ok(None) };
+    let Some((converted, bytes)) = converted(address, &repository)? else { return Ok(None) };
     let entry = of_annotations(&converted.address, &converted.manifest.annotations)?;
     Ok(Some(FoundImage::new(entry, repository, &bytes)))
+}
+
+/// The address, by digest, of the container's image that these snapshots are of, if one of them says it.
+pub(crate) fn container_of<'a>(snapshots: impl Iterator<Item = &'a Snapshot>) -> Option<RegistryAddress> {
+    let mut said = snapshots.filter_map(|snapshot| match &snapshot.content {
+        Content::Below { container, .. } => RegistryAddress::parse(container).ok(),
+        _ => by_digest(snapshot.labels.get(CRI_REFERENCE)?, snapshot.labels.get(CRI_DIGEST)?).ok(),
+    });
+    said.next()
+}
+
+fn by_digest(reference: &str, digest: &str) -> anyhow::Result<RegistryAddress> {
+    Ok(address_of(repository_of(reference))?.at(digest)?)
+}
+
+/// See [`Finder::successor`].
+fn successor(
+    image: &RegistryAddress,
+    container: &RegistryAddress,
+    client: Arc<HttpClient>,
+    cache: Option<&CacheFolder>,
+) -> anyhow::Result<Option<String>> {
+    let repository = Repository::new(image.clone(), Arc::clone(&client), hs_start::remote::keyring().logins);
+    if !matches!(repository.manifest(), Err(HttpError::Refused { status: 404, .. })) {
+        return Ok(None);
+    }
+    let found = of_container(container, client)?;
+    let next = found.with_context(|| format!("{container} has no other conversion"))?.entry.artifact;
+    let cache = cache.context("without a disk cache it is not known which disk it had")?;
+    let disk_of = |image: &str, offline| -> anyhow::Result<String> {
+        let disk_cache = Some(cache.path().to_owned());
+        let remote = RemoteOptions { offline, disk_cache, ..RemoteOptions::default() };
+        Ok(open_image(ImageSource::parse(OsStr::new(image), &remote)?)?.disk_digest().to_string())
+    };
+    let had = disk_of(&image.to_string(), true).context("the disk cache does not say which disk it had")?;
+    let has = disk_of(&next, false)?;
+    if had != has {
+        bail!("the last conversion, {next}, has another disk ({has}, not {had})");
+    }
+    Ok(Some(next))
 }
 
 /// What is mounted for the container's image that the image at `address` was made of, as its manifest says.

@@ -175,6 +175,21 @@ impl Snapshots {
         self.all().filter_map(|(_, snapshot)| snapshot.content.image()).collect()
     }
 
+    /// The snapshots that this image is mounted for.
+    pub(crate) fn of_image<'a>(&'a self, image: &'a str) -> impl Iterator<Item = &'a Snapshot> {
+        self.by_name.values().filter(move |snapshot| snapshot.content.image() == Some(image))
+    }
+
+    /// Puts an image with the same disk in the place of another one.
+    pub(crate) fn replace_image(&mut self, old: &str, new: &str) {
+        for snapshot in self.by_name.values_mut() {
+            match &mut snapshot.content {
+                Content::Tree(image) | Content::Below { image, .. } if image == old => new.clone_into(image),
+                _ => {}
+            }
+        }
+    }
+
     /// A committed snapshot of a lazily mounted image that stands for this chain of layers on this parent.
     #[must_use]
     pub fn of_layers(&self, reference: &str, parent: Option<&str>) -> Option<&str> {

@@ -14,7 +14,7 @@ use hs_start::remote::CacheFolder;
 use parking_lot::Mutex;
 use rustix::pipe::{PipeFlags, pipe_with};
 
-use crate::artifact::Finder;
+use crate::artifact::{Finder, container_of};
 use crate::filter::Filter;
 use crate::messages::Mount;
 use crate::mounts::{self, Mounts};
@@ -120,8 +120,12 @@ impl Snapshotter {
         let image = self.snapshots.lock().image_below(parent);
         let lock = image.as_deref().map(|image| self.mounts.lock_of(&Mounts::key(image)));
         let held = lock.as_ref().map(|lock| lock.lock());
-        if let (Some(image), Some(held)) = (&image, &held) {
-            self.mounts.mount(image, held, call, || None).map_err(CallError::Unavailable)?;
+        if let (Some(image), Some(locked)) = (&image, &held)
+            && let Err(error) = self.mounts.mount(image, locked, call, || None)
+        {
+            drop(held);
+            self.replace(image, error, call)?;
+            return self.prepare(kind, key, parent, labels, call);
         }
         let mut snapshots = self.snapshots.lock();
         let mut changed = snapshots.clone();
@@ -277,13 +281,38 @@ impl Snapshotter {
     pub fn mounts(&self, key: &str, call: &Call) -> Result<Vec<Mount>, CallError> {
         let stack = self.snapshots.lock().stack(key)?;
         for lower in &stack.lower {
-            if let Lower::Tree(image) = lower {
-                let lock = self.mounts.lock_of(&Mounts::key(image));
-                self.mounts.mount(image, &lock.lock(), call, || None).map_err(CallError::Unavailable)?;
+            let Lower::Tree(image) = lower else { continue };
+            let lock = self.mounts.lock_of(&Mounts::key(image));
+            let mounted = self.mounts.mount(image, &lock.lock(), call, || None);
+            if let Err(error) = mounted {
+                self.replace(image, error, call)?;
+                return self.mounts(key, call);
             }
         }
         let layer = Layer::at(self.folder.snapshot(stack.id));
         Ok(layer.mounts(stack.is_writable, &self.folders(&stack)))
+    }
+
+    /// An image cannot be mounted. Where its registry has removed it, and has another conversion with the
+    /// same disk, that takes its place.
+    fn replace(&self, image: &str, error: anyhow::Error, call: &Call) -> Result<(), CallError> {
+        let container = container_of(self.snapshots.lock().of_image(image));
+        let Some(container) = container.filter(|_| error.downcast_ref::<Over>().is_none()) else {
+            return Err(CallError::Unavailable(error));
+        };
+        match self.finder.successor(image, container, call) {
+            Ok(Some(next)) => {
+                log::warn!(
+                    "{image} is in its registry no longer: {next}, which has the same disk, takes its place"
+                );
+                self.change(|snapshots| {
+                    snapshots.replace_image(image, &next);
+                    Ok(())
+                })
+            }
+            Ok(None) => Err(CallError::Unavailable(error)),
+            Err(why) => Err(CallError::Unavailable(anyhow::anyhow!("{error:#}; {why:#}"))),
+        }
     }
 
     /// The folders below a snapshot, the nearest first.

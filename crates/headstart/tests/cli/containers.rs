@@ -3,6 +3,7 @@
 
 use std::fs;
 use std::io::{BufRead, BufReader};
+use std::os::unix::fs::FileExt;
 use std::process::{Command, Stdio};
 use std::time::Duration;
 
@@ -128,7 +129,6 @@ fn what_is_of_another_image_is_not_started() {
     assert_eq!(said(&scene, &url).ok().stdout, "two\nhello from the archive\n");
 }
 
-#[test]
 /// Containers would start from the other one's files.
 #[test]
 fn what_was_built_from_another_image_is_not_added_to_the_snapshotter() {
@@ -162,6 +162,7 @@ fn what_was_built_from_another_image_is_not_added_to_the_snapshotter() {
     scene.wait_until_clean();
 }
 
+#[test]
 fn a_copy_of_the_manifest_names_the_conversion_for_containerd() {
     if !has_tools(TOOLS) {
         return;
@@ -219,12 +220,7 @@ fn recorded_starts_lie_beside_the_image_and_become_its_hot_region() {
     // This registry removes nothing unless it is told to.
     let kept = convert(&scene, &url, &["--replace"]);
     assert_eq!((kept["removed"].as_u64(), kept["kept"].as_u64()), (Some(0), Some(2)), "{kept}");
-    drop(registry);
-    let config = fs::read_to_string(scene.path("registry.yml")).expect("written");
-    fs::remove_file(scene.path("registry.log")).expect("there was one");
-    let registry =
-        Registry::start_with(&scene, &config.replace("storage: {", "storage: {delete: {enabled: true}, "));
-    let url = registry.url("demo:1");
+    let registry = registry.again_with_deletion(&scene);
     let gone = convert(&scene, &url, &["--replace"]);
     assert_eq!((gone["removed"].as_u64(), gone["kept"].as_u64()), (Some(2), Some(0)), "{gone}");
     // What is gone is passed over, and leaves the list when that is written.
@@ -232,6 +228,45 @@ fn recorded_starts_lie_beside_the_image_and_become_its_hot_region() {
     let listed = list(&registry, gone["source_digest"].as_str().expect("a digest"));
     assert_eq!(listed.len(), 4, "two profiles, and two images: {listed:?}");
     run_here(&scene, &["push", "start.hsp", &registry.url("none:1")]).fails(1, &["404"]);
+}
+
+/// What reads from an earlier conversion reads on until the registry removes its bytes.
+#[test]
+fn a_conversion_that_was_replaced_and_is_needed_says_what_to_do() {
+    if !has_tools(TOOLS) || !machine_has(START) {
+        return;
+    }
+    let scene = Scene::new();
+    let registry = registry_with(&scene, "one").again_with_deletion(&scene);
+    fs::write(scene.path("root/noise"), hs_testing::noise(24 << 20, 83)).expect("written");
+    send(&scene, &registry, "demo:1", "one");
+    let url = registry.url("demo:1");
+    let first = convert(&scene, &url, &[]);
+    let address = first["address"].as_str().expect("an address");
+    let dir = scene.folder("dir");
+    let mount = ["mount", "-f", address, &dir, "--disk-cache=none", "--background=off"];
+    let mut serving = Running::start_command(program(&scene, &mount));
+    assert!(serving.said().contains("mounted"));
+    let file = fs::File::open(scene.path("dir/disk.img")).expect("opened");
+    let (mut early, mut late) = (vec![0; 4096], vec![0; 4096]);
+    file.read_exact_at(&mut early, 2 << 20).expect("read");
+    let replaced =
+        run_here(&scene, &["convert", &url, "--codec", "store", "--replace", "--json"]).ok().json();
+    assert_eq!((replaced["removed"].as_u64(), replaced["kept"].as_u64()), (Some(1), Some(0)), "{replaced}");
+    file.read_exact_at(&mut late, 4 << 20).expect("its bytes are there");
+    let words = ["404", "convert --replace", "pull it again"];
+    run_here(&scene, &["verify", address, "--disk-cache=none"]).fails(1, &words);
+    Registry::collect_garbage(&scene);
+    file.read_exact_at(&mut late, 20 << 20).expect_err("they are gone");
+    let said = serving.said();
+    assert!(words.iter().all(|word| said.contains(word)) && said.contains("no blob sha256:"), "{said}");
+    let digest = replaced["address"].as_str().expect("an address");
+    run_here(&scene, &["verify", digest, "--disk-cache=none"]).ok();
+    drop(file);
+    serving.signal(Signal::TERM);
+    assert!(serving.end().0.success());
+    drop(registry);
+    scene.wait_until_clean();
 }
 
 /// One command records, sends the profile and converts.

@@ -25,6 +25,7 @@ mod containerd_layers;
 mod containerd_many;
 mod containerd_registry;
 mod containerd_removals;
+mod containerd_replaced;
 mod containerd_second;
 mod containers;
 mod deaths;

@@ -85,6 +85,11 @@ pub trait Locate: Send + Sync {
         false
     }
 
+    /// What it means that a server refuses the file for good.
+    fn explained(&self, error: HttpError) -> HttpError {
+        error
+    }
+
     /// The file's length, where it is known beside the file. Known once the file was found.
     fn size(&self) -> Option<u64> {
         None

@@ -319,7 +319,9 @@ impl Asking {
                     addresses += 1;
                     target.refused();
                 }
-                Err(error @ HttpError::Status { .. }) => return Err(target.failed(error)),
+                Err(error @ HttpError::Status { .. }) => {
+                    return Err(target.failed(self.place.locate().explained(error)));
+                }
                 understood => {
                     target.found(&reply.url);
                     let known = Answered { opened, before, was_refused };

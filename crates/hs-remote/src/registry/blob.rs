@@ -66,8 +66,12 @@ impl RegistryImage {
     /// Authenticates again, where that is wanted.
     fn renew(&self) -> Result<(), HttpError> {
         if self.is_given && !self.access.has_challenge() {
-            // Which login the registry wants, it says when it is asked.
-            return self.describe().map(drop);
+            // Which login the registry wants, it says when it is asked. The blob of a manifest that was
+            // removed stays for a while.
+            return match self.describe() {
+                Err(HttpError::Gone { .. }) => Ok(()),
+                described => described.map(drop),
+            };
         }
         self.access.renew()
     }
@@ -77,6 +81,9 @@ impl RegistryImage {
         let url = address.url(&format!("manifests/{}", address.reference()))?;
         let answer =
             self.access.ask(&Method::GET, &url, |asked| asked.header(ACCEPT, ACCEPTED.join(", ")))?;
+        if let (404, Reference::Digest(digest)) = (answer.status, address.reference()) {
+            return Err(HttpError::Gone { what: format!("manifest {digest}") });
+        }
         if answer.status != 200 {
             return Err(refused("the manifest", &answer));
         }
@@ -113,6 +120,15 @@ impl Locate for RegistryImage {
 
     fn ages(&self) -> bool {
         true
+    }
+
+    fn explained(&self, error: HttpError) -> HttpError {
+        match (&error, &*self.described.lock()) {
+            (HttpError::Status { status: 404 | 410, .. }, Some((described, _))) => {
+                HttpError::Gone { what: format!("blob {}", described.blob) }
+            }
+            _ => error,
+        }
     }
 
     fn size(&self) -> Option<u64> {
