@@ -5,6 +5,7 @@ use std::collections::BTreeSet;
 use std::fs;
 use std::num::NonZeroUsize;
 use std::path::Path;
+use std::sync::Arc;
 
 use hs_build::{OptimizeOptions, find_files, list_files, optimize};
 use hs_image::{Blocks, Image};
@@ -52,7 +53,7 @@ fn profile(image: &Image, places: &[(u64, Lba)]) -> Profile {
 }
 
 /// Builds the tree in `root`, and gives it the hot pages of a start.
-fn hot_image(scratch: &Path, root: &Path, content: &[u8]) -> std::sync::Arc<Image> {
+fn hot_image(scratch: &Path, root: &Path, content: &[u8]) -> Arc<Image> {
     let (cold_path, hot_path) = (scratch.join("cold.hsi"), scratch.join("hot.hsi"));
     let cold = image_of(root, None, &cold_path);
     let profile = profile(&cold, &places(&cold, content));
@@ -90,7 +91,9 @@ fn hot_blocks_follow_what_has_moved_within_a_file() {
     };
     new[9 * BLOCK + 700..][..100].copy_from_slice(&noise(100));
     fs::write(root.join("program"), &new).unwrap();
-    let image = image_of(&root, Some(old), &scratch.path().join("new.hsi"));
+    let image = image_of(&root, Some(Arc::clone(&old)), &scratch.path().join("new.hsi"));
+    let again = image_of(&root, Some(old), &scratch.path().join("again.hsi"));
+    assert_eq!(again.superblock().image_digest(), image.superblock().image_digest());
 
     let mut expected = BTreeSet::new();
     for page in HOT_PAGES.into_iter().flatten() {
