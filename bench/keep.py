@@ -1,15 +1,18 @@
 #!/usr/bin/env python3
 """Writes over NBD to an image with an overlay (`serve --keep`), against qemu-nbd over a qcow2 file whose backing file
 is the same disk, and against a plain file: synced ones of 4 KiB at random by one writer and eight, and all of the disk
-in order. Also what fio's verify says, at once and of a server that was started again, and reads of what was never
-written, with and without an overlay.
+in order. Also what fio's verify says, at once and of a server that was started again, reads of what was never
+written, with and without an overlay, and of a whole disk that was written at random and compacted, against qemu-nbd
+over a plain file.
 
 Each writer has one request in flight (fio's nbd engine). Both servers write back (`--cache=writeback`), both files lie
 in one folder, each run has fresh ones. A plain file with fdatasync is what the medium gives.
 """
 
 import json
+import os
 import random
+import shutil
 import signal
 import subprocess
 import time
@@ -121,6 +124,37 @@ def kept_reads(image):
     overlay.unlink()
     return result
 
+def cold(path):
+    """Has the kernel forget a file's pages."""
+    with path.open("rb+") as file:
+        os.fsync(file.fileno())
+        os.posix_fadvise(file.fileno(), 0, 0, os.POSIX_FADV_DONTNEED)
+
+def whole(*target):
+    return {"mb_per_s": fio(*target, *WHOLE, "--rw=read")["read"]["bw_bytes"] / 1e6}
+
+def compacted(image):
+    """The whole disk in order, from a medium, of which each block was written once, at random."""
+    overlay = fresh("keep.hsk")
+    with serve(image, "--keep", overlay) as target:
+        fio(*target, "--rw=randwrite", "--bs=4k", f"--size={DISK_BYTES}", "--end_fsync=1")
+    headstart("overlay", "compact", overlay)
+    cold(overlay)
+    with serve(image, "--keep", overlay) as target:
+        result = whole(*target)
+    overlay.unlink()
+    return result
+
+def plain_over_nbd(raw):
+    """The same of a plain file."""
+    file = fresh("keep.plain")
+    shutil.copy(raw, file)
+    cold(file)
+    with served("", "qemu-nbd", "--format=raw", "--persistent", "--socket={socket}", file) as target:
+        result = whole(*target)
+    file.unlink()
+    return result
+
 def cases(raw, image):
     found = {"appends to a plain file": partial(plain, 1, "--rw=write", f"--size={DISK_BYTES << 4}")}
     for writers in (1, 8):
@@ -132,7 +166,9 @@ def cases(raw, image):
                     "qemu-nbd, qcow2, in order": partial(qcow2, raw, in_order),
                     "serve, reads": partial(reads, image),
                     "serve --keep, reads": partial(kept_reads, image),
-                    "serve --keep, verify": partial(verified, image)}
+                    "serve --keep, verify": partial(verified, image),
+                    "serve --keep, compacted": partial(compacted, image),
+                    "qemu-nbd, a plain file, compacted": partial(plain_over_nbd, raw)}
 
 @benchmark(repeats=3)
 def measure(bench):
@@ -154,3 +190,5 @@ def measure(bench):
                      runs.ratio("serve, reads", "serve --keep, reads", key), at_most=1.03)
     bench.figure("blocks that fio's verify finds as they were written, and again after a restart",
                  runs.median("serve --keep, verify", "blocks"), at_least=2 * (VERIFIED_BYTES >> 12))
+    bench.figure("the whole disk read in order after `overlay compact`, ÷ a plain file over qemu-nbd",
+                 runs.ratio("serve --keep, compacted", "qemu-nbd, a plain file, compacted", "mb_per_s"), at_least=0.9)
