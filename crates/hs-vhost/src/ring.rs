@@ -24,8 +24,8 @@ use crate::request::{ID_BYTES, Request, STATUS_OK, Target, Wish};
 use crate::room::Room;
 use crate::writing::Writing;
 
-/// A ring's thread keeps its buffers on the heap.
-const STACK_BYTES: usize = 256 << 10;
+/// As for a connection of NBD: what is not used takes no memory.
+const STACK_BYTES: usize = 1 << 20;
 /// A ring that has become empty is looked at once more after this. A guest that QEMU before 8.1 translates
 /// for one processor has no memory barriers (QEMU's commit c914d46d0a): it may find that a request needs no
 /// kick while the ring's thread finds no request.
