@@ -74,7 +74,8 @@ export function chart({ bars }: Story, width: number): Chart {
   const bottom = row * bars.length + 8;
   const limits = new Set(bars.flatMap(({ limit_s }) => limit_s ?? []));
   if (limits.size === 0) return { width, height: bottom, shapes };
-  const words = limits.size > 1 ? "the limit of each" : `the limit, ${fixed([...limits][0]!)}`;
+  const which = limits.size > 1 ? "the limit of each" : `the limit, ${fixed([...limits][0]!)}`;
+  const words = `${which}: medium or program alone`;
   shapes.push(
     { name: "line", attributes: { class: "limit", x1: left, x2: left + 22, y1: bottom + 8, y2: bottom + 8 } },
     { name: "text", attributes: { class: "small", x: left + 30, y: bottom + 12 }, text: words },
