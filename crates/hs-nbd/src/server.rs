@@ -31,7 +31,7 @@ const MOST_LINGERING: usize = 64;
 const SHORTAGE_PAUSE: Timespec = Timespec { tv_sec: 0, tv_nsec: 100_000_000 };
 /// Copies of answers that a connection needed in all, from which on free memory is looked for when it ends.
 const WORTH_GIVING_BACK_BYTES: u64 = 4 << 20;
-/// A connection's thread keeps its buffers on the heap. A request to a server goes some 300 KiB deep where
+/// A connection's thread keeps its buffers on the heap. A request to a server needs more than 256 KiB where
 /// nothing is optimized; what is not used takes no memory.
 const STACK_BYTES: usize = 1 << 20;
 
