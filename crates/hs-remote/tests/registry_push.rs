@@ -1,5 +1,6 @@
 //! A registry that cuts connections while it receives a blob, and knows how much of it has come.
 
+use std::collections::BTreeMap;
 use std::io::{BufRead, BufReader, Read, Write};
 use std::net::{TcpListener, TcpStream};
 use std::ops::ControlFlow;
@@ -9,7 +10,9 @@ use std::sync::{Arc, Mutex};
 use std::thread;
 
 use hs_remote::http::{HttpClient, Timeouts};
-use hs_remote::registry::{Artifact, Logins, RegistryAddress, abandon, push};
+use hs_remote::registry::{
+    Artifact, Copying, Descriptor, IMAGE_TYPE, Logins, RegistryAddress, abandon, copy, push,
+};
 use hs_remote::{Abandoned, PushError, Pushed};
 
 #[derive(Default)]
@@ -36,16 +39,16 @@ fn serve(stream: &TcpStream, state: &Mutex<Registry>) -> Option<()> {
     let (method, target) = line.split_once(' ')?;
     let target = target.split(' ').next()?.to_owned();
     let method = method.to_owned();
-    let mut length = 0;
+    let (mut length, mut asked, mut stands_at) = (0, None, None);
     loop {
         let mut field = String::new();
         reader.read_line(&mut field).ok()?;
-        match field.trim_end().split_once(": ") {
-            Some((name, value)) if name.eq_ignore_ascii_case("content-length") => {
-                length = value.parse().ok()?
-            }
-            Some(_) => {}
-            None => break,
+        let Some((name, value)) = field.trim_end().split_once(": ") else { break };
+        match name.to_ascii_lowercase().as_str() {
+            "content-length" => length = value.parse().ok()?,
+            "range" => asked = value.strip_prefix("bytes=").and_then(span),
+            "content-range" => stands_at = span(value).map(|(first, _)| first),
+            _ => {}
         }
     }
     let mut state = state.lock().expect("no panic");
@@ -53,6 +56,15 @@ fn serve(stream: &TcpStream, state: &Mutex<Registry>) -> Option<()> {
     let cut = if method == "PATCH" { state.cuts.pop() } else { None };
     let mut body = vec![0; cut.map_or(length, |cut| cut.min(length))];
     reader.read_exact(&mut body).ok()?;
+    let mut stream = stream;
+    if method == "GET" && target.contains("/blobs/sha256:") {
+        let blob = state.blobs.iter().find(|blob| target.ends_with(&sha256(blob)))?;
+        let (first, last) = asked.map(|(first, last)| (first, last.min(blob.len() - 1)))?;
+        let (part, len) = (&blob[first..=last], blob.len());
+        let range = format!("Content-Range: bytes {first}-{last}/{len}\r\nContent-Length: {}", part.len());
+        write!(stream, "HTTP/1.1 206 Partial Content\r\n{range}\r\nConnection: close\r\n\r\n").ok()?;
+        return stream.write_all(part).ok();
+    }
     let (status, fields) = match method.as_str() {
         "HEAD" => {
             let has = state.blobs.iter().any(|blob| target.ends_with(&sha256(blob)));
@@ -63,6 +75,9 @@ fn serve(stream: &TcpStream, state: &Mutex<Registry>) -> Option<()> {
             ("202 Accepted", format!("Location: /up/{}\r\n", state.uploads.len() - 1))
         }
         "PATCH" if state.takes == Some(0) => ("403 Forbidden", String::new()),
+        "PATCH" if stands_at.is_some_and(|at| Some(at) != number().map(|of| state.uploads[of].len())) => {
+            ("416 Range Not Satisfiable", String::new())
+        }
         "GET" if state.forgets => ("404 Not Found", String::new()),
         "PATCH" => {
             state.takes = state.takes.map(|takes| takes - 1);
@@ -94,8 +109,13 @@ fn serve(stream: &TcpStream, state: &Mutex<Registry>) -> Option<()> {
             ("201 Created", String::new())
         }
     };
-    let mut stream = stream;
     write!(stream, "HTTP/1.1 {status}\r\n{fields}Content-Length: 0\r\nConnection: close\r\n\r\n").ok()
+}
+
+/// `FIRST-LAST`.
+fn span(text: &str) -> Option<(usize, usize)> {
+    let (first, last) = text.split_once('-')?;
+    Some((first.parse().ok()?, last.parse().ok()?))
 }
 
 fn sha256(bytes: &[u8]) -> String {
@@ -250,4 +270,32 @@ fn a_manifest_that_is_sent_by_its_digest_has_that_digest() {
         let named = RegistryAddress::parse(&format!("{tagless}@{digest}")).expect("an address");
         assert_eq!(send(b"image", &named, None, &mut { go_on }).is_ok(), is_right, "{digest}");
     }
+}
+
+#[test]
+fn a_manifest_is_copied_to_another_registry_after_its_blobs() {
+    let blob: Vec<u8> = (0..9_000_000_u32).map(|at| (at % 251) as u8).collect();
+    let ((source, from), (target, to)) = (start(), start());
+    source.lock().expect("no panic").blobs = vec![blob.clone(), Vec::new()];
+    let descriptor = |blob: &[u8]| Descriptor {
+        media_type: IMAGE_TYPE.to_owned(),
+        digest: sha256(blob),
+        size: blob.len() as u64,
+        artifact_type: None,
+        annotations: BTreeMap::new(),
+    };
+    let blobs = [descriptor(&blob), descriptor(b"")];
+    let copying = Copying { from: &from, to: &to, blobs: &blobs, manifest: b"{}", media_type: "a/b" };
+    let copy = || {
+        let client = HttpClient::new(Timeouts::default()).expect("a client");
+        copy(client, Logins::default(), copying).expect("copied")
+    };
+    assert_eq!(copy(), (sha256(b"{}"), blob.len() as u64));
+    {
+        let target = target.lock().expect("no panic");
+        assert!(target.blobs == [blob.clone(), Vec::new()]);
+        assert_eq!(target.manifests, [b"{}"]);
+    }
+    assert_eq!(copy(), (sha256(b"{}"), 0), "what is there is not sent again");
+    assert_eq!(target.lock().expect("no panic").received, blob.len());
 }

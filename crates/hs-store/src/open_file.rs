@@ -197,6 +197,7 @@ pub(crate) fn describe(kind: fs::FileType) -> &'static str {
 #[cfg(test)]
 mod tests {
     use std::cell::Cell;
+    use std::thread;
 
     use super::*;
 
@@ -214,6 +215,45 @@ mod tests {
         assert_eq!(found(u32::MAX, false), (false, MOST_LOOKS));
         // Places that cannot be read must not cost more than they do.
         assert_eq!((found(u32::MAX, true), found(1, true)), ((false, 1), (true, 1)));
+    }
+
+    /// A file on a device that the kernel shows in `folder`, if this one's is shown at all.
+    fn shown_in(folder: &Path, path: &Path) -> Option<OpenFile> {
+        fs::write(path, vec![7; 5000]).expect("written");
+        let file = OpenFile::open(path).expect("opened");
+        let mut handles = Arc::into_inner(file.handles.into_inner()).expect("nothing has it");
+        handles.device.take()?;
+        handles.device = ShownDevice::at(folder.to_owned());
+        let handles = RwLock::new(Arc::new(handles));
+        Some(OpenFile { handles, ..file })
+    }
+
+    #[test]
+    fn a_file_is_back_when_it_is_there_again_and_the_same() {
+        let scene = tempfile::tempdir_in(env!("CARGO_MANIFEST_DIR")).expect("a folder");
+        let [shown, path, away] = ["shown", "file", "away"].map(|name| scene.path().join(name));
+        fs::create_dir(&shown).expect("made");
+        let Some(file) = shown_in(&shown, &path) else {
+            return hs_testing::skip("the kernel shows no device of this file system");
+        };
+        let used = file.handles();
+        assert!(!used.is_gone());
+        fs::remove_dir(&shown).expect("removed");
+        assert!(used.is_gone());
+        assert!(!file.is_back(&used, Errno::INVAL), "no error of a device that is gone");
+        // Nothing is there at first, then another file, then this one.
+        fs::rename(&path, &away).expect("moved");
+        thread::scope(|scope| {
+            let waits = scope.spawn(|| file.is_back(&used, Errno::IO));
+            thread::sleep(2 * LOOK);
+            fs::write(&path, vec![8; 5000]).expect("written");
+            thread::sleep(2 * LOOK);
+            assert!(!waits.is_finished(), "another file");
+            fs::rename(&away, &path).expect("moved");
+            assert!(waits.join().expect("no panic"));
+        });
+        assert!(!Arc::ptr_eq(&used, &file.handles()), "it was opened again");
+        assert!(file.is_back(&used, Errno::IO), "who comes later is told at once");
     }
 
     #[test]

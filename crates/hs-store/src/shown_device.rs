@@ -21,7 +21,7 @@ impl ShownDevice {
         Self::at(PathBuf::from(format!("/sys/dev/block/{}:{}", major(number), minor(number))))
     }
 
-    fn at(path: PathBuf) -> Option<Self> {
+    pub(crate) fn at(path: PathBuf) -> Option<Self> {
         let inode = fs::metadata(&path).ok()?.ino();
         Some(Self { path, inode })
     }

@@ -131,3 +131,22 @@ impl Drop for Seat {
         line.changed.notify_waiters();
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// What one call reads ends where the next begins, and the announcement has changed meanwhile.
+    #[test]
+    fn a_call_behind_what_is_being_read_does_not_wait() {
+        let line = Arc::new(Line::default());
+        let free = |at, bytes| line.free_seat(ByteRange::new(at, bytes), true).map(|seat| seat.end);
+        line.expect(ByteRange::new(0, 100));
+        let first = line.free_seat(ByteRange::new(0, 50), true).expect("nothing is read");
+        assert_eq!(first.end, 100, "all that was announced");
+        line.expect(ByteRange::new(50, 250));
+        assert_eq!((free(99, 10), free(100, 10)), (None, Some(110)));
+        drop(first);
+        assert_eq!(free(99, 10), Some(300));
+    }
+}

@@ -61,8 +61,7 @@ impl Repository {
     /// When it is no manifest of an image, or the registry refuses.
     pub fn opening(&self, manifest: &[u8], first_bytes: u64, with_index: bool) -> Result<Opening, HttpError> {
         let Described { blob, size, .. } = Manifest::describe(manifest)?;
-        let is_index = |range: &ByteRange| with_index && range.len <= MOST_INDEX_BYTES && range.fits_in(size);
-        let index = Manifest::index(manifest).filter(is_index);
+        let index = index_of(manifest, size).filter(|_| with_index);
         let (first, apart) = std::thread::scope(|scope| {
             let apart = index.filter(|range| range.end() > first_bytes);
             let apart = apart.map(|range| scope.spawn(move || self.part(blob, range)));
@@ -92,6 +91,11 @@ impl Repository {
         let body = answer.body.into();
         Ok(BroughtAnswer { range, status: answer.status, fields, url: answer.url, body })
     }
+}
+
+/// Where the index lies in an image of `size` bytes, if it is to be brought.
+fn index_of(manifest: &[u8], size: u64) -> Option<ByteRange> {
+    Manifest::index(manifest).filter(|range| range.len <= MOST_INDEX_BYTES && range.fits_in(size))
 }
 
 impl Opening {
@@ -163,6 +167,7 @@ impl Opening {
 #[cfg(test)]
 mod tests {
     use crate::http::Timeouts;
+    use crate::registry::manifest::INDEX_ANNOTATION;
 
     use super::*;
 
@@ -193,6 +198,19 @@ mod tests {
         assert!(!is_taken(&image, &RegistryAddress::parse("oci://h.example/a:1").expect("an address")));
         for other in [container.as_str(), list, "{}", "x"] {
             assert!(!is_taken(other, &address(other)), "{other}");
+        }
+    }
+
+    #[test]
+    fn an_index_is_brought_that_is_small_and_lies_in_the_image() {
+        let brought = |index: &str| {
+            let manifest =
+                format!(r#"{{"schemaVersion":2,"annotations":{{"{INDEX_ANNOTATION}":"{index}"}}}}"#);
+            index_of(manifest.as_bytes(), 1 << 20).map(|range| (range.offset, range.len))
+        };
+        assert_eq!(brought("524288+524288"), Some((512 << 10, 512 << 10)));
+        for other in ["0+524289", "524289+524288", "18446744073709551615+1", "0+0", "0", "x+1", ""] {
+            assert_eq!(brought(other), None, "{other}");
         }
     }
 

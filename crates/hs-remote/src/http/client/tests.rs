@@ -264,3 +264,12 @@ fn an_error_says_whether_there_was_a_connection() {
     drop(server);
     assert!(says().contains("no connection"), "{}", says());
 }
+
+#[test]
+fn what_is_spawned_runs_while_nothing_waits() {
+    let client = HttpClient::new(Timeouts::default()).expect("a client");
+    let (done, is_done) = std::sync::mpsc::channel();
+    let transport: &dyn Transport = &*client;
+    assert!(transport.spawn(Box::pin(async move { done.send(()).expect("heard") })));
+    is_done.recv_timeout(PATIENCE).expect("it ran");
+}

@@ -160,6 +160,20 @@ fn contract_collect(store: &HttpStore, range: ByteRange, each: &mut dyn FnMut())
 }
 
 #[test]
+fn the_lanes_of_a_store_end_with_it() {
+    let server = Faulty::new(contract::noise(40 << 20, 7));
+    let store = opened(&server);
+    store.expect_most(ByteRange::new(0, 40 << 20));
+    contract::collect(&store, ByteRange::new(0, 100_000)).expect("read");
+    assert!(requests(&store) > 1, "no lane has begun");
+    drop(store);
+    // Each lane has the server, and none has it for long.
+    while Arc::strong_count(&server) > 1 {
+        std::thread::yield_now();
+    }
+}
+
+#[test]
 fn a_stream_of_most_of_a_file_comes_by_several_responses() {
     let server = Faulty::new(contract::noise(40 << 20, 7));
     let store = opened(&server);
