@@ -37,11 +37,6 @@ impl Replay {
     pub(crate) fn of(memory: OwnedFd, below: Arc<dyn Disk>) -> Self {
         Self { sectors: Arc::new(Sectors::of(memory, below.bytes())), below }
     }
-
-    /// How much was written.
-    pub(crate) fn written(&self) -> u64 {
-        *self.sectors.written.lock()
-    }
 }
 
 impl AsFd for Replay {

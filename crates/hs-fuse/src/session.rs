@@ -320,11 +320,6 @@ impl Session {
         self.files.replay().map(|replay| replay.as_fd())
     }
 
-    /// How much was written there.
-    pub fn replayed_bytes(&self) -> u64 {
-        self.files.replay().map_or(0, |replay| replay.written())
-    }
-
     /// A way to push bytes into the kernel's page cache.
     pub fn pusher(&self) -> Pusher {
         let (queue, workers) = (Arc::clone(self.queues.of_thread(0)), Arc::clone(&self.workers));

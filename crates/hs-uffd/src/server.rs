@@ -96,12 +96,6 @@ impl UffdServer {
     pub fn deliver(&self) -> Arc<dyn Deliver> {
         Arc::new(ToClients(Arc::clone(&self.clients)))
     }
-
-    /// The VMMs that are served now.
-    #[must_use]
-    pub fn client_count(&self) -> usize {
-        self.clients.lock().iter().flatten().count()
-    }
 }
 
 impl Drop for UffdServer {
