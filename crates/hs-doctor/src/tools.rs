@@ -13,6 +13,7 @@ use crate::{Check, CheckState};
 /// Names of checks.
 pub(crate) const ISO: &str = "tools of iso";
 pub(crate) const PAGE: &str = "report page";
+pub(crate) const CONTAINERD: &str = "containerd";
 
 struct Tool {
     program: &'static str,
@@ -51,6 +52,13 @@ const TOOLS: &[Tool] = &[
         package: "mmdebstrap",
         version_flag: "--version",
         needed_for: "demo: makes the Debian roots that it starts from and boots",
+        main_path: MainPath::Nobody,
+    },
+    Tool {
+        program: CONTAINERD,
+        package: "containerd",
+        version_flag: "--version",
+        needed_for: "snapshotter: starts containers before their images are there",
         main_path: MainPath::Nobody,
     },
     Tool {

@@ -33,6 +33,20 @@ const PURPOSES: &[Purpose] = &[
     Purpose { name: "make a stick", command: "iso", starts: true, needs: &[crate::tools::ISO], speed: &[] },
     Purpose { name: "serve images", command: "serve", starts: false, needs: &[], speed: SPEED },
     Purpose {
+        name: "start containers",
+        command: "snapshotter",
+        starts: true,
+        needs: &[crate::tools::CONTAINERD],
+        speed: SPEED,
+    },
+    Purpose {
+        name: "start this system",
+        command: "accelerate",
+        starts: false,
+        needs: &[crate::page_cache::RECORDING],
+        speed: &[],
+    },
+    Purpose {
         name: "fill a file",
         command: "attach",
         starts: false,
@@ -94,7 +108,7 @@ fn advice(checks: &[&Check]) -> String {
 pub(crate) fn lines(uses: &[Use]) -> String {
     uses.iter().fold(String::new(), |mut text, one| {
         // Writing to a string cannot fail.
-        let _ = writeln!(text, "{:<16} {:<7} {}", one.name, one.command, one.says);
+        let _ = writeln!(text, "{:<17} {:<11} {}", one.name, one.command, one.says);
         text
     })
 }
