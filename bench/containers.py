@@ -6,10 +6,11 @@ Debian with pandas, and its conversions with the recorded start and without one;
 Cold is the first start of an image that this machine has never had, right after its pull; containerd and runc have
 started others before. A warm one follows it. Of a local image cold means empty page caches. `read` is what the
 recorded start needs, as the image stores it. AT_ONCE=3 starts fewer containers at once than 100, which take 10 GB of
-memory. Where `soci` and `soci-snapshotter-grpc` are on PATH (scripts/soci.sh), the same image is started by them too,
-with an index of spans and by their parallel pull.
+memory. Where their programs are on PATH, the same image is started by others too: by SOCI (scripts/soci.sh) with an index of
+spans and by its parallel pull, by stargz (its repository's `make`) with the files of the same start in front.
 """
 
+import json
 import os
 import re
 import shutil
@@ -225,6 +226,26 @@ class Machine:
         process.wait()
         return seconds
 
+class StargzMachine(Machine):
+    """A containerd with stargz's snapshotter, which reads layers lazily that have its table of files."""
+
+    def __init__(self, folder, ports):
+        super().__init__(folder, "stargz")
+        hosts = (f'[[resolver.host."127.0.0.1:{port}".mirrors]]\n  host = "127.0.0.1:{port}"\n  insecure = true\n' for port in ports)
+        (folder / "stargz.toml").write_text("".join(hosts))
+
+    def server(self):
+        return ["containerd-stargz-grpc", "--config", self.folder / "stargz.toml", "--root", self.folder / "root", "--address",
+                self.folder / "s.sock", "--log-level", "error"]
+
+    def convert(self, image, to, command):
+        """Records what the command opens, and sends the image with that in front of each layer."""
+        run(*self.words("image", "pull", "--plain-http", "--snapshotter", "overlayfs", image))
+        run("ctr-remote", *self.words("image", "optimize", "--oci", "--wait-on-line", "ready", "--entrypoint",
+                                      json.dumps(command), "--args", "[]", image, to)[1:], patience_s=900)
+        run(*self.words("image", "push", "--plain-http", to))
+        run(*self.words("image", "rm", "--sync", image, to))
+
 class SociMachine(Machine):
     """A containerd with SOCI's snapshotter, which reads layers lazily where an image has an index."""
 
@@ -390,11 +411,14 @@ def recorded(folder, image, command):
 def has_soci():
     return all(map(shutil.which, ("soci", "soci-snapshotter-grpc")))
 
+def has_stargz():
+    return all(map(shutil.which, ("ctr-remote", "containerd-stargz-grpc")))
+
 def in_words(**found):
     return ", ".join(f"{key} {value:.3g}" if isinstance(value, float) else f"{key} {value}" for key, value in found.items())
 
 KINDS = {"lazy": "pulled lazily", "bare": "pulled lazily, no recorded start", "full": "pulled whole",
-         "soci": "SOCI, lazily", "parallel": "SOCI, parallel pull"}
+         "soci": "SOCI, lazily", "parallel": "SOCI, parallel pull", "stargz": "stargz, lazily"}
 OURS = ("lazy", "bare", "full")
 
 def figures(bench, runs, name, read_bytes):
@@ -444,9 +468,13 @@ def measure(bench):
         machine = Machine(folder / "headstart")
         links = {name: Link(port, *link) for name, link in LINKS.items()}
         ports = [port, *(link.port for link in links.values())]
-        soci = {kind: SociMachine(folder / kind, kind == "soci", ports) for kind in ("soci", "parallel") if has_soci()}
-        for each in (machine, *soci.values()):
+        others = {kind: SociMachine(folder / kind, kind == "soci", ports) for kind in ("soci", "parallel") if has_soci()}
+        if has_stargz():
+            others["stargz"] = StargzMachine(folder / "stargz", ports)
+        for each in (machine, *others.values()):
             stack.enter_context(each.running())
+        if has_stargz():
+            others["stargz"].convert(*(f"127.0.0.1:{port}/{name}:1" for name in ("bare", "stargz")), COMMAND)
         cases = {}
         for name, link in links.items():
             image, bare = (f"127.0.0.1:{link.port}/{which}:1" for which in ("demo", "bare"))
@@ -455,8 +483,8 @@ def measure(bench):
                       f"{name}, full": partial(pulled, machine, image, link, "overlayfs"),
                       f"{name}, mount": partial(mounted, folder, image)}
             cases |= {f"{name}, {kind}": partial(pulled, each, image if kind == "parallel" else
-                                                 f"127.0.0.1:{link.port}/soci:1", link, "soci")
-                      for kind, each in soci.items()}
+                                                 f"127.0.0.1:{link.port}/{kind}:1", link, each.snapshotter)
+                      for kind, each in others.items()}
             if link.bytes_per_s:
                 cases[f"{name}, fill"] = partial(filled, machine, image, link)
         local = f"127.0.0.1:{port}/local:1"
