@@ -36,7 +36,7 @@ fn has_signature<E>(disk: &mut Reader<'_, E>, offset: u64) -> Result<bool, E> {
 }
 
 /// Whether the MBR has the entry that keeps other programs off a GPT.
-fn is_protected<E>(disk: &mut Reader<'_, E>) -> Result<bool, E> {
+pub(crate) fn is_protected<E>(disk: &mut Reader<'_, E>) -> Result<bool, E> {
     let mbr = disk.read_some(0, 512)?;
     let is_mbr = mbr.get(510..) == Some(&[0x55, 0xaa]);
     Ok(is_mbr && (0..4).any(|entry| mbr.get(446 + 16 * entry + 4) == Some(&0xee)))

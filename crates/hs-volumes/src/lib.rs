@@ -64,8 +64,9 @@ fn find_table<E>(disk: &mut Reader<'_, E>, whole: Option<&FileSystem>) -> Result
         look_into(disk, &mut table)?;
         return Ok(Some(table));
     }
-    // The boot sector of a FAT ends as an MBR does, and its program lies where the entries would be.
-    if whole.is_some_and(|found| found.kind.begins_with_boot_sector()) {
+    // The boot sector of a FAT ends as an MBR does, and its program lies where the entries would be. The MBR
+    // of a damaged GPT has one partition that is all of the disk; Linux sees none either.
+    if whole.is_some_and(|found| found.kind.begins_with_boot_sector()) || gpt::is_protected(disk)? {
         return Ok(None);
     }
     let Some(mut table) = mbr::read(disk, 512)? else { return Ok(None) };
