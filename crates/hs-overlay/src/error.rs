@@ -59,7 +59,7 @@ pub enum OverlayError {
         name: String,
     },
     /// A name that cannot be given.
-    #[error("a snapshot cannot be called '{name}': {why}")]
+    #[error("a snapshot cannot be called '{}': {why}", name.escape_debug())]
     SnapshotName {
         /// What was asked for.
         name: String,
