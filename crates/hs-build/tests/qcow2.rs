@@ -242,11 +242,22 @@ fn headers_and_tables_that_lie_are_refused() {
     let l1_at = u64::from_be_bytes(small[40..48].try_into().unwrap()) as usize;
     let error = refused(&changed(folder, "small.qcow2", l1_at + 8, &small[l1_at..l1_at + 8]));
     assert!(error.contains("twice"), "{error}");
-    // A cluster that is damaged, or lies nowhere, is an error of the read that needs it.
     let table = |bytes: &[u8]| {
         let at = u64::from_be_bytes(bytes[40..48].try_into().unwrap()) as usize;
         (u64::from_be_bytes(bytes[at..at + 8].try_into().unwrap()) & 0x00ff_ffff_ffff_fe00) as usize
     };
+    // With the largest clusters one table is for 512 GiB of disk.
+    for (options, word) in [(&["-c"][..], "compressed"), (&[], "stored")] {
+        let words = [&["convert", "-O", "qcow2", "-o", "cluster_size=2M"], options, &["raw", "big.qcow2"]];
+        img(folder, &words.concat());
+        img(folder, &["resize", "-q", "big.qcow2", "512G"]);
+        let big = fs::read(folder.join("big.qcow2")).unwrap();
+        let entries = big[table(&big)..table(&big) + 8].repeat(1 << 18);
+        let opened = open(&changed(folder, "big.qcow2", table(&big), &entries));
+        let error = opened.and_then(|source| source.data_ranges()).unwrap_err().to_string();
+        assert!(error.contains("they name some of them twice"), "{word}: {error}");
+    }
+    // A cluster that is damaged, or lies nowhere, is an error of the read that needs it.
     let mut block = [0; 4096];
     for entry in [1_u64 << 62 | 1 << 40, 1 << 40, 1 << 62 | 8] {
         let opened = open(&changed(folder, "good.qcow2", table(&good), &entry.to_be_bytes()));

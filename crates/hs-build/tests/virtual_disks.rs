@@ -135,6 +135,34 @@ fn large_disks_with_little_in_them_cost_little() {
     }
 }
 
+/// Each block of such a disk is its first one.
+#[test]
+fn a_small_file_has_no_disk_without_end() {
+    let work = tempfile::tempdir().unwrap();
+    let folder = work.path();
+    let mut noise = vec![0; 64 << 10];
+    Prng::new(1).fill(&mut noise);
+    fs::write(folder.join("raw"), noise).unwrap();
+    File::options().write(true).open(folder.join("raw")).unwrap().set_len(1 << 30).unwrap();
+    // Entries, the bytes of one, and where the table lies; of VMDK the file says where the first one does.
+    for (format, options, entries, entry_bytes, table_at) in [
+        ("vpc", "subformat=dynamic,force_size=on", 512, 4, Some(1536)),
+        ("vdi", "static=off", 1024, 4, Some(512)),
+        ("vhdx", "block_size=1M", 1024, 8, Some(2 << 20)),
+        ("vmdk", "subformat=monolithicSparse", 32 * 512, 4, None),
+        ("vmdk", "subformat=streamOptimized", 32 * 512, 4, None),
+    ] {
+        qemu("qemu-img", folder, &["convert", "-f", "raw", "-O", format, "-o", options, "raw", "disk"]);
+        assert_eq!(open(&folder.join("disk")).unwrap().bytes(), 1 << 30, "{options}");
+        let file = fs::read(folder.join("disk")).unwrap();
+        let sector = |at: usize| 512 * u32::from_le_bytes(file[at..at + 4].try_into().unwrap()) as usize;
+        let at = table_at.unwrap_or_else(|| sector(sector(56)));
+        let table = file[at..at + entry_bytes].repeat(entries);
+        let error = refused(&changed(folder, "disk", at as i64, &table));
+        assert!(error.contains("they name some of them twice"), "{options}: {error}");
+    }
+}
+
 /// Writes the text of a disk in three parts: of `a`, nothing, and of `b`.
 fn in_parts(folder: &Path, lines: &str) -> PathBuf {
     let path = folder.join("parts");

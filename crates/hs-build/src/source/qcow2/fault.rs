@@ -49,6 +49,12 @@ pub enum Qcow2Fault {
         /// Where it lies.
         offset: u64,
     },
+    /// The same, where it is known of none which.
+    #[error("its tables name more clusters than its {file_bytes} bytes have: they name some of them twice")]
+    SharedClusters {
+        /// Bytes of the file.
+        file_bytes: u64,
+    },
     /// A compressed cluster that does not unpack.
     #[error("the compressed cluster at {offset} is damaged")]
     Cluster {

@@ -154,13 +154,22 @@ impl<B: Bytes> Qcow2File<B> {
     /// neither, zeros.
     pub(super) fn ranges(&mut self) -> Result<(Vec<ByteRange>, Vec<ByteRange>), Qcow2Fault> {
         let (mut own, mut of_backing) = (Vec::new(), Vec::new());
-        let mut offset = 0;
+        let (mut offset, mut stored_bytes) = (0, 0);
         while offset < self.header.disk_bytes {
             let (run, len) = self.run_at(offset)?;
             match run {
                 Run::Zeros => {}
                 Run::OfBacking => push(&mut of_backing, offset, len),
                 _ => push(&mut own, offset, len),
+            }
+            stored_bytes += match run {
+                Run::Zeros | Run::OfBacking => 0,
+                Run::Stored(_) => len,
+                Run::Compressed { .. } => len / self.header.compression.most_ratio(),
+            };
+            // Else a small file could have a disk without end. Its last cluster may be cut.
+            if stored_bytes > self.file_bytes.saturating_add(self.header.cluster_bytes()) {
+                return Err(Qcow2Fault::SharedClusters { file_bytes: self.file_bytes });
             }
             offset += len;
         }

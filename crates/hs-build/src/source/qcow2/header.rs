@@ -40,6 +40,16 @@ pub(super) enum Compression {
     Zstd,
 }
 
+impl Compression {
+    /// The most bytes that one becomes: a match of 258 bytes has two bits, a block of 128 KiB four bytes.
+    pub(super) const fn most_ratio(self) -> u64 {
+        match self {
+            Self::Deflate => 1032,
+            Self::Zstd => 32 << 10,
+        }
+    }
+}
+
 /// What a header says.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub(super) struct Header {

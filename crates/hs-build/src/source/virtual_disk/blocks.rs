@@ -15,6 +15,8 @@ const BLOCK_BYTES: std::ops::RangeInclusive<u64> = 4096..=256 << 20;
 const MOST_PACKED_BYTES: u64 = 16 << 20;
 /// In front of a compressed block: its place on the disk (8 bytes), and its size (4).
 const MARKER_BYTES: usize = 12;
+/// A compressed block begins with one.
+const SECTOR_BYTES: u64 = 512;
 
 /// Where the blocks of a disk lie.
 #[derive(Debug)]
@@ -61,6 +63,16 @@ impl Blocks {
         }
     }
 
+    /// What the blocks take in the file at least, where no two share a place. The last one may be cut.
+    fn least_stored_bytes(&self) -> u64 {
+        if self.is_plain() {
+            return 0;
+        }
+        let each = if self.is_packed { SECTOR_BYTES } else { self.block_bytes };
+        let stored = self.places.iter().filter(|&&place| place != 0).count() as u64;
+        stored.saturating_sub(1).saturating_mul(each)
+    }
+
     fn is_plain(&self) -> bool {
         self.block_bytes == u64::MAX
     }
@@ -91,8 +103,13 @@ pub(super) struct BlockDisk<B> {
 }
 
 impl<B: Bytes> BlockDisk<B> {
-    pub(super) fn new(from: B, blocks: Blocks) -> Self {
-        Self { file_bytes: from.len(), from, blocks, unpacked: None }
+    /// Refuses a small file that has a disk without end: one whose blocks lie in one place.
+    pub(super) fn new(from: B, blocks: Blocks) -> Result<Self, VirtualDiskFault> {
+        let file_bytes = from.len();
+        if blocks.least_stored_bytes() > file_bytes {
+            return Err(VirtualDiskFault::SharedParts { file_bytes });
+        }
+        Ok(Self { file_bytes, from, blocks, unpacked: None })
     }
 
     pub(super) const fn blocks(&self) -> &Blocks {

@@ -58,6 +58,12 @@ pub enum VirtualDiskFault {
         /// Bytes of a part.
         block_bytes: u64,
     },
+    /// Parts of the disk have the same bytes of the file.
+    #[error("its tables name more than its {file_bytes} bytes: they name some of them twice")]
+    SharedParts {
+        /// Bytes of the file.
+        file_bytes: u64,
+    },
     /// Something lies behind the end of the file.
     #[error("{what} at {offset} lies behind the end of the file; it may be cut short")]
     OutOfFile {

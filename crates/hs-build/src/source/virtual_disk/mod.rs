@@ -145,6 +145,6 @@ pub fn read_in_memory(file: &[u8], most_bytes: u64) -> Result<Vec<u8>, VirtualDi
     let is_ascending = ranges.windows(2).all(|pair| pair[0].end() < pair[1].offset);
     assert!(is_ascending && ranges.last().is_none_or(|last| last.end() <= disk_bytes), "ranges");
     let mut disk = vec![0; to_usize(disk_bytes.min(most_bytes))];
-    BlockDisk::new(file, blocks).read_at(0, &mut disk)?;
+    BlockDisk::new(file, blocks)?.read_at(0, &mut disk)?;
     Ok(disk)
 }

@@ -41,7 +41,8 @@ impl Parts {
             let blocks = format.blocks(&file).map_err(failed)?;
             stamp(&mut stamps, path, &file)?;
             let disk_bytes = blocks.disk_bytes;
-            let part = Part { range: ByteRange::new(0, disk_bytes), disk: BlockDisk::new(file, blocks) };
+            let disk = BlockDisk::new(file, blocks).map_err(failed)?;
+            let part = Part { range: ByteRange::new(0, disk_bytes), disk };
             return Ok((Self { parts: vec![part], disk_bytes }, stamps));
         }
         stamp(&mut stamps, path, &file)?;
@@ -56,7 +57,8 @@ impl Parts {
             let of_part = |fault| VirtualDiskFault::Part { name: name.to_owned(), fault: Box::new(fault) };
             let blocks = blocks.map_err(|fault| failed(of_part(fault)))?;
             stamp(&mut stamps, &folder_of(path).join(name), &file)?;
-            parts.push(Part { range, disk: BlockDisk::new(file, blocks) });
+            let disk = BlockDisk::new(file, blocks).map_err(|fault| failed(of_part(fault)))?;
+            parts.push(Part { range, disk });
         }
         Ok((Self { parts, disk_bytes }, stamps))
     }
