@@ -109,6 +109,15 @@ pub enum ArchiveFault {
         /// As it is written.
         value: String,
     },
+    /// The list of records of an entry, or of all, does not follow the form.
+    #[error("its records are damaged, behind which others may be lost")]
+    Records,
+    /// A record for all entries that changes what they are.
+    #[error("it has the record {key:?} for all entries, which is read of single entries only")]
+    ForAll {
+        /// The key.
+        key: String,
+    },
     /// The map of a sparse file contradicts itself.
     #[error("the list of its holes is wrong: {0}")]
     Sparse(&'static str),

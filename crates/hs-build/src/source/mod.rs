@@ -26,6 +26,7 @@ mod part;
 #[doc(hidden)]
 pub mod qcow2;
 mod raw;
+mod records;
 mod stored_disk;
 mod tar;
 mod tree;

@@ -5,7 +5,7 @@ use std::path::{Path, PathBuf};
 
 use hs_ext4::Time;
 use tar_core::parse::{Limits, ParseEvent, ParsedEntry, Parser};
-use tar_core::{EntryType, PaxExtensions, SparseEntry};
+use tar_core::{EntryType, SparseEntry};
 
 use super::access_list::AccessList;
 use super::archive_bytes::{ArchiveBytes, Window};
@@ -13,6 +13,7 @@ use super::archive_fault::ArchiveFault;
 use super::assembly::{Status, file_type};
 use super::contents::{Contents, KeepError, Stored};
 use super::entries::{EntryTree, MOST_NAME_BYTES, NewBody, shown};
+use super::records::{self, ForAll, id, records, whole};
 use super::{SourceError, SourceProgress};
 
 /// Entries between two progress calls.
@@ -75,6 +76,7 @@ impl TarReading<'_> {
             ..Limits::default()
         };
         let mut parser = Parser::new(limits);
+        let mut for_all = ForAll::default();
         // The numbers that matter are checked here: it knows no times before 1970.
         parser.set_ignore_pax_errors(true);
         loop {
@@ -85,18 +87,20 @@ impl TarReading<'_> {
                     window.consume(consumed);
                     return Ok(());
                 }
-                Ok(ParseEvent::GlobalExtensions { consumed, .. }) => {
+                Ok(ParseEvent::GlobalExtensions { consumed, pax_data }) => {
+                    for_all.read(pax_data).map_err(|fault| (None, fault))?;
                     window.consume(consumed);
                     continue;
                 }
                 Ok(ParseEvent::Entry { consumed, entry }) => {
-                    let entry = Entry::of(&entry, None).map_err(|fault| (Some(shown(&entry.path)), fault))?;
+                    let entry = Entry::of(&entry, None, &for_all)
+                        .map_err(|fault| (Some(shown(&entry.path)), fault))?;
                     window.consume(consumed);
                     self.take(entry, window, unread)?;
                     continue;
                 }
                 Ok(ParseEvent::SparseEntry { consumed, entry, sparse_map, real_size }) => {
-                    let entry = Entry::of(&entry, Some((sparse_map, real_size)))
+                    let entry = Entry::of(&entry, Some((sparse_map, real_size)), &for_all)
                         .map_err(|fault| (Some(shown(&entry.path)), fault))?;
                     window.consume(consumed);
                     self.take(entry, window, unread)?;
@@ -275,13 +279,21 @@ const ACCESS_ATTRIBUTE: &[u8] = b"system.posix_acl_access";
 const DEFAULT_ATTRIBUTE: &[u8] = b"system.posix_acl_default";
 
 impl Entry {
-    fn of(parsed: &ParsedEntry<'_>, sparse: Option<(Vec<SparseEntry>, u64)>) -> Result<Self, ArchiveFault> {
+    fn of(
+        parsed: &ParsedEntry<'_>,
+        sparse: Option<(Vec<SparseEntry>, u64)>,
+        for_all: &ForAll,
+    ) -> Result<Self, ArchiveFault> {
         let (sparse, bytes) = match sparse {
             Some((map, bytes)) => (Some(map), bytes),
             None => (None, parsed.size),
         };
-        let id = |field, value: u64| u32::try_from(value).map_err(|_| number(field, value));
-        let attributes = parsed.xattrs.iter().map(|(name, value)| (name.to_vec(), value.to_vec()));
+        let owner = |field, value: u64, for_all: Option<u32>| match for_all {
+            Some(id) => Ok(id),
+            None => u32::try_from(value).map_err(|_| number(field, value)),
+        };
+        let attributes = parsed.xattrs.iter();
+        let attributes = attributes.map(|(name, value)| (records::attribute_name(name), value.to_vec()));
         // Such entries have no content, whatever size some programs write for them.
         let is_header_only = matches!(
             parsed.entry_type,
@@ -299,12 +311,14 @@ impl Entry {
             permissions: (parsed.mode & 0o7777) as u16,
             status: Status {
                 mode: 0,
-                uid: id("owner", parsed.uid)?,
-                gid: id("group", parsed.gid)?,
+                uid: owner("owner", parsed.uid, for_all.owner)?,
+                gid: owner("group", parsed.gid, for_all.group)?,
                 bytes: 0,
                 device: (parsed.dev_major.unwrap_or(0), parsed.dev_minor.unwrap_or(0)),
                 // Negative ones are written as two's complements.
-                modified: Time { seconds: parsed.mtime.cast_signed(), nanoseconds: 0 },
+                modified: for_all
+                    .modified
+                    .unwrap_or(Time { seconds: parsed.mtime.cast_signed(), nanoseconds: 0 }),
             },
             attributes: last_of_each(attributes.collect()),
             bytes,
@@ -319,27 +333,21 @@ impl Entry {
     }
 
     /// Reads what `tar_core` does not: times with fractions and before 1970, and whether numbers are numbers.
-    fn read_records(&mut self, records: &[u8]) -> Result<(), ArchiveFault> {
-        for record in PaxExtensions::new(records) {
-            let record = record.map_err(|error| ArchiveFault::Header(error.into()))?;
-            let value = record.value_bytes();
-            let text = std::str::from_utf8(value);
-            let wrong = |field| ArchiveFault::Number { field, value: shown(value) };
-            let whole =
-                |field| text.ok().and_then(|text| text.parse::<u64>().ok()).ok_or_else(|| wrong(field));
-            match record.key_bytes() {
-                b"mtime" => {
-                    self.status.modified = text.ok().and_then(parse_time).ok_or_else(|| wrong("time"))?;
-                }
-                b"uid" => drop(whole("owner")?),
-                b"gid" => drop(whole("group")?),
+    fn read_records(&mut self, list: &[u8]) -> Result<(), ArchiveFault> {
+        for record in records(list) {
+            let (key, value) = record?;
+            match key {
+                b"mtime" => self.status.modified = records::time(value)?,
+                b"uid" => self.status.uid = id("owner", value)?,
+                b"gid" => self.status.gid = id("group", value)?,
                 b"size" if self.sparse.is_some() && self.kind != EntryType::GnuSparse => {
                     // It may count the list of holes, or not.
                     return Err(ArchiveFault::Sparse("a size above 8 GiB; use the format of GNU tar"));
                 }
-                b"size" => drop(whole("size")?),
-                b"SCHILY.devmajor" => self.status.device.0 = device_part(whole("device")?)?,
-                b"SCHILY.devminor" => self.status.device.1 = device_part(whole("device")?)?,
+                b"size" => drop(whole("size", value)?),
+                b"SCHILY.devmajor" => self.status.device.0 = id("device", value)?,
+                b"SCHILY.devminor" => self.status.device.1 = id("device", value)?,
+                key if key.starts_with(b"GNU.sparse.") => self.check_sparse_record(key, value)?,
                 ACCESS_RECORD | DEFAULT_RECORD if value.is_empty() => {}
                 ACCESS_RECORD => self.take_list(ACCESS_ATTRIBUTE, value),
                 DEFAULT_RECORD if self.kind == EntryType::Directory => {
@@ -371,6 +379,17 @@ impl Entry {
         }
     }
 
+    /// The content of a sparse file whose list of holes is not understood is another one.
+    fn check_sparse_record(&self, key: &[u8], value: &[u8]) -> Result<(), ArchiveFault> {
+        if self.sparse.is_none() {
+            return Err(ArchiveFault::Sparse("it is of no form that is known"));
+        }
+        match key {
+            b"GNU.sparse.name" | b"GNU.sparse.map" => Ok(()),
+            _ => whole("list of holes", value).map(drop),
+        }
+    }
+
     fn check_sparse(&self) -> Result<(), ArchiveFault> {
         let Some(map) = &self.sparse else { return Ok(()) };
         let (mut end, mut stored) = (0, 0_u64);
@@ -394,10 +413,6 @@ impl Entry {
     }
 }
 
-fn device_part(number_of_it: u64) -> Result<u32, ArchiveFault> {
-    u32::try_from(number_of_it).map_err(|_| number("device", number_of_it))
-}
-
 fn number(field: &'static str, value: u64) -> ArchiveFault {
     ArchiveFault::Number { field, value: value.to_string() }
 }
@@ -408,23 +423,6 @@ fn last_of_each(mut attributes: Vec<(Vec<u8>, Vec<u8>)>) -> Vec<(Vec<u8>, Vec<u8
     attributes.sort_by(|one, other| one.0.cmp(&other.0));
     attributes.dedup_by(|later, first| later.0 == first.0);
     attributes
-}
-
-/// Seconds since 1970 with a fraction, as the records of POSIX have them.
-fn parse_time(text: &str) -> Option<Time> {
-    let (sign, digits) = text.strip_prefix('-').map_or((1, text), |digits| (-1, digits));
-    let (whole, fraction) = digits.split_once('.').unwrap_or((digits, ""));
-    let only_digits = |text: &str| text.bytes().all(|byte| byte.is_ascii_digit());
-    if whole.is_empty() || !only_digits(whole) || !only_digits(fraction) {
-        return None;
-    }
-    let seconds = sign * whole.parse::<i64>().ok()?;
-    let nanoseconds: u32 = format!("{:0<9.9}", fraction).parse().ok()?;
-    // A fraction counts upwards also before 1970.
-    Some(match (sign, nanoseconds) {
-        (-1, 1..) => Time { seconds: seconds.checked_sub(1)?, nanoseconds: 1_000_000_000 - nanoseconds },
-        _ => Time { seconds, nanoseconds },
-    })
 }
 
 impl Unread {
@@ -452,19 +450,6 @@ pub(super) fn archive_error(path: &Path, entry: Option<String>, fault: ArchiveFa
 #[cfg(test)]
 mod tests {
     use super::*;
-
-    #[test]
-    fn times_have_fractions_and_may_lie_before_1970() {
-        let time = |seconds, nanoseconds| Some(Time { seconds, nanoseconds });
-        assert_eq!(parse_time("1700000000.123456789"), time(1_700_000_000, 123_456_789));
-        assert_eq!(parse_time("1.5"), time(1, 500_000_000));
-        assert_eq!(parse_time("1.0000000019"), time(1, 1));
-        assert_eq!(parse_time("-1.25"), time(-2, 750_000_000));
-        assert_eq!(parse_time("-7"), time(-7, 0));
-        for wrong in ["", "-", ".5", "1.x", "+1", "1e3", "99999999999999999999"] {
-            assert_eq!(parse_time(wrong), None, "{wrong}");
-        }
-    }
 
     #[test]
     fn the_last_of_equal_attributes_counts() {

@@ -144,6 +144,19 @@ fn sizes_that_lie_are_noticed() {
 }
 
 #[test]
+fn records_that_end_early_are_refused() {
+    let work = tempfile::tempdir().unwrap();
+    let path = work.path().join("a.tar");
+    for list in [&b"9 uid=70\n-5 path=g\n"[..], b"99999999999999999999 path=g\n", b"9 uid=70\nx"] {
+        for kind in [b'x', b'g'] {
+            let tar = Tar::default().entry(kind, "list", "", list).file("f", b"x");
+            let error = refused(&tar.write(&path));
+            assert!(error.contains("its records are damaged"), "{error}");
+        }
+    }
+}
+
+#[test]
 fn maps_of_holes_that_lie_are_refused() {
     let work = tempfile::tempdir().unwrap();
     let path = work.path().join("a.tar");
@@ -173,6 +186,17 @@ fn maps_of_holes_that_lie_are_refused() {
     assert!(error.contains("header cannot be read") || error.contains("cut short"), "{error}");
     let error = refused(&listed(&"1".repeat(70 << 20), 0).write(&path));
     assert!(error.contains("longer than any"), "{error}");
+    // A list that is not understood is no content.
+    for records in [
+        &[("GNU.sparse.major", "2"), ("GNU.sparse.minor", "0"), ("GNU.sparse.realsize", "9")][..],
+        &[("GNU.sparse.major", "1"), ("GNU.sparse.minor", "x"), ("GNU.sparse.realsize", "9")],
+        &[("GNU.sparse.size", "9"), ("GNU.sparse.offset", "x"), ("GNU.sparse.numbytes", "10")],
+        &[("GNU.sparse.size", "x"), ("GNU.sparse.map", "0,10")],
+        &[("GNU.sparse.size", "9")],
+    ] {
+        let error = refused(&Tar::default().records(records).file("s", &[1; 10]).write(&path));
+        assert!(error.contains("s: ") && error.contains("list of"), "{records:?}: {error}");
+    }
     // A hole costs nothing, and a file may be no larger than ext4 has it.
     let error = refused(&sparse("0,10", "99999999999999999").write(&path));
     assert!(error.contains("larger than 16 TiB"), "{error}");

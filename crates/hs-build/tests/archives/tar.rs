@@ -34,7 +34,10 @@ fn make_tree(root: &Path) {
         sparse.write_all_at(b"part", (8 << 20) + part * 65_536).unwrap();
     }
     sparse.set_len(20_000_001).unwrap();
-    rustix::fs::lsetxattr(root.join("first"), "user.note", b"a=b\nc\0", XattrFlags::empty()).unwrap();
+    File::create(root.join("holes")).unwrap().set_len(3 << 20).unwrap();
+    for (name, value) in [("user.note", &b"a=b\nc\0"[..]), ("user.a=b%c", b"x"), ("user.%3D%25", b"y")] {
+        rustix::fs::lsetxattr(root.join("first"), name, value, XattrFlags::empty()).unwrap();
+    }
     rustix::fs::mkfifoat(CWD, root.join("fifo"), Mode::from_raw_mode(0o600)).unwrap();
     set_access_list(&root.join("second"), "access", 6);
     set_access_list(&root.join("deep"), "access", 7);
@@ -122,6 +125,36 @@ fn an_archive_becomes_what_tar_unpacks_it_to() {
     let disk = work.path().join("disk");
     write_out(&source(&work.path().join("5.tar")), &disk);
     run("e2fsck", ["-fn".as_ref(), disk.as_os_str()]);
+}
+
+/// What `--pax-option=KEY=VALUE` gives to all entries; those of an entry itself come before it.
+#[test]
+fn records_for_all_entries_count_as_tar_counts_them() {
+    let work = tempfile::tempdir().unwrap();
+    let root = work.path().join("root");
+    fs::create_dir_all(root.join("d")).unwrap();
+    fs::write(root.join("d/f"), "x").unwrap();
+    set_mtime(&root.join("d/f"), 1_700_000_000, 5);
+    set_mtime(&root.join("d"), 1_700_000_000, 0);
+    set_mtime(&root, 1_700_000_000, 0);
+    if !is_root("an archive with owners") {
+        return;
+    }
+    let tar = work.path().join("a.tar");
+    archive(&root, &tar, &["--format=posix", "--pax-option=uid=70000,gid=8,mtime=1000.5,comment=x"]);
+    let unpacked = unpack(&tar, &work.path().join("unpacked"), &[]);
+    assert_eq!(digest(&source(&tar)), digest(&source(&unpacked)));
+    assert_ne!(digest(&source(&tar)), digest(&source(&root)));
+    let records: [(&[u8], &str); 4] = [
+        (b"17 path=/etc/pwd\n", "path"),
+        (b"34 SCHILY.xattr.trusted.overlay=y\n", "SCHILY.xattr.trusted.overlay"),
+        (b"22 GNU.sparse.size=10\n", "GNU.sparse.size"),
+        (b"12 uid=none\n", "its owner is none"),
+    ];
+    for (list, word) in records {
+        let error = refused(&Tar::default().entry(b'g', "all", "", list).file("f", b"x").write(&tar));
+        assert!(error.contains(word), "no {word:?} in {error}");
+    }
 }
 
 /// In the words of libarchive, whose modes have the group's permissions in place of the mask's.
