@@ -81,6 +81,7 @@ pub(crate) fn run(args: &Build, quiet: bool) -> anyhow::Result<()> {
         output: Some(args.output.clone()),
         raw: args.raw,
         follow_backing: args.follow_backing,
+        of_disk: files.is_some(),
         tree,
         platform: args.platform.clone(),
         layers: args.layers,

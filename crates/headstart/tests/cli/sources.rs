@@ -112,6 +112,27 @@ fn the_files_of_a_disk_become_the_image_that_their_directory_becomes() {
     scene.wait_until_clean();
 }
 
+/// Forty folders, each with two names in the one before, are 2^40 folders to a walk over them.
+#[test]
+fn folders_of_a_disk_that_have_no_end_are_refused() {
+    if !machine_has(START) || !has_tools(&["mkfs.ext4", "debugfs"]) {
+        return;
+    }
+    let scene = Scene::new();
+    let (disk, output) = (scene.arg("disk.raw"), scene.arg("tree.hsi"));
+    let folders = (0..=40).map(|number| format!("mkdir /d{number}\n")).collect::<String>();
+    let names = (0..40).map(|number| format!("ln /d{0} /d{number}/a\nln /d{0} /d{number}/b\n", number + 1));
+    let script = scene.arg("script");
+    fs::write(&script, folders + &names.collect::<String>()).expect("written");
+    tool("truncate", &["-s", "16M", &disk]);
+    tool("mkfs.ext4", &["-q", "-F", "-O", "^has_journal", &disk]);
+    tool("debugfs", &["-w", "-f", &script, &disk]);
+    let as_tree = || run(["build", &disk, "-o", &output, "--as", "tree"]);
+    as_tree().fails(1, &["has another name too", "fsck"]);
+    assert!(!Path::new(&output).exists());
+    scene.wait_until_clean();
+}
+
 /// With Rock Ridge, which has owners, permissions, links and devices. By default it stays a disk that boots.
 #[test]
 fn the_files_of_an_iso_become_the_image_that_their_directory_becomes() {

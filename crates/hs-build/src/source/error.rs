@@ -160,6 +160,15 @@ pub enum SourceError {
         /// Its type, such as `proc`.
         file_system: &'static str,
     },
+    /// A folder of a disk has two names.
+    #[error(
+        "{}: this folder has another name too, so the disk is damaged; check a copy of it (fsck)",
+        path.display()
+    )]
+    FolderTwice {
+        /// One of them.
+        path: PathBuf,
+    },
     /// The image to be written lies in the tree that it shall hold.
     #[error("{}: the output lies inside the source directory {}; write it somewhere else",
         output.display(), directory.display())]

@@ -105,6 +105,8 @@ pub struct SourceOptions {
     pub raw: bool,
     /// Open backing files that a qcow2 file names wherever they lie, and not only in its own folder.
     pub follow_backing: bool,
+    /// The directory is the root of a disk, which may be damaged, or of a stranger.
+    pub of_disk: bool,
     /// Take a directory or an archive as a tree of files although it is a container's image.
     pub tree: bool,
     /// The platform of a container's image; this machine's when not given.
@@ -133,6 +135,7 @@ impl Default for SourceOptions {
             output: None,
             raw: false,
             follow_backing: false,
+            of_disk: false,
             tree: false,
             platform: None,
             layers: None,

@@ -1,6 +1,6 @@
 //! The walk over a source directory: a plan of the file system to be made, and a digest of it all.
 
-use std::collections::HashMap;
+use std::collections::{HashMap, HashSet};
 use std::ffi::OsStr;
 use std::os::unix::ffi::OsStrExt;
 use std::path::Path;
@@ -25,22 +25,30 @@ const PROGRESS_ENTRIES: usize = 256;
 impl Tree {
     /// Walks and reads the tree under `path`. Folders are visited depth first, each with all its entries in
     /// byte order, so neither `readdir` order nor inode numbers of the source matter. Files get digests of
-    /// their own, if `has_contents`.
+    /// their own, if `has_contents`. Of a disk a folder with two names is damage: it may lead back, or be one
+    /// of many that have no end.
     pub(super) fn scan(
         path: &Path,
         has_contents: bool,
+        is_disk: bool,
         progress: &dyn Fn(SourceProgress),
     ) -> Result<Self, SourceError> {
         let mut scan = Scan::new(path, has_contents)?;
+        let mut entered = HashSet::new();
         let mut pending = vec![(NodeId::ROOT, None)];
         while let Some((node, device_above)) = pending.pop() {
             let folder = scan.folders.folder(scan.assembly.plan(), node)?;
             let entry = At { folder: &folder, node, name: b"" };
-            let device = device(&scan.status(&entry)?);
+            let status = scan.status(&entry)?;
+            let device = device(&status);
             if device_above != Some(device) {
                 scan.refuse_kernel_file_system(&entry)?;
             }
             let names = folder.names().map_err(|error| scan.unreadable(&entry, error))?;
+            // A btrfs has one number for all folders in place of subvolumes, which are empty.
+            if is_disk && !names.is_empty() && !entered.insert((device, status.stx_ino)) {
+                return Err(SourceError::FolderTwice { path: scan.path(&entry) });
+            }
             let above = pending.len();
             for name in names {
                 let directory = scan.visit(&At { name: &name, ..entry })?;

@@ -78,7 +78,8 @@ impl TreeDisk {
         if let Some(output) = &options.output {
             refuse_output_inside(&root, output)?;
         }
-        let Tree { assembled, folders } = Tree::scan(&root, options.like.is_some(), progress)?;
+        let Tree { assembled, folders } =
+            Tree::scan(&root, options.like.is_some(), options.of_disk, progress)?;
         let tree = PlannedTree { assembled, files: Box::new(FolderFiles::new(folders)) };
         Self::of(&root, path, tree, options)
     }
