@@ -1,8 +1,7 @@
 //! The thread that empties the kernel's buffers.
 
 use std::fs::File;
-use std::io::{self, Read};
-use std::os::fd::OwnedFd;
+use std::io::{self, PipeReader, Read};
 
 use hs_units::Nanos;
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
@@ -15,8 +14,8 @@ pub(super) trait Sink: Send + 'static {
     /// A record, understood.
     type Event;
 
-    /// The buffers are not looked at again so soon. No thread waits for the result, so looking from time to
-    /// time costs less than being woken.
+    /// The buffers are not looked at again so soon. Few wait for the result, so looking from time to time
+    /// costs less than being woken.
     const PAUSE: Timespec;
 
     /// After that pause, the longest wait for a buffer that is half full; kernels before 6.1 wake for one
@@ -44,8 +43,8 @@ pub(super) struct Drain<S> {
 }
 
 impl<S: Sink> Drain<S> {
-    /// Runs until the other end of `stop` is closed, then takes what is left.
-    pub(super) fn run(mut self, stop: &OwnedFd) -> io::Result<S> {
+    /// Runs until the other end of `wakes` is closed, then takes what is left.
+    pub(super) fn run(mut self, wakes: &PipeReader) -> io::Result<S> {
         prefer_this_thread();
         let mut page = vec![0; self.page_format.page_bytes];
         let mut waiting: Vec<S::Event> = Vec::new();
@@ -54,8 +53,11 @@ impl<S: Sink> Drain<S> {
         loop {
             let there =
                 || self.streams.iter().zip(&are_there).filter(|(_, is)| **is).map(|(stream, _)| stream);
-            let stopped =
-                is_stopped(stop, std::iter::empty(), &S::PAUSE)? || is_stopped(stop, there(), &S::LULL)?;
+            let woken = match wait(wakes, std::iter::empty(), &S::PAUSE)? {
+                Woken::ToLook => wait(wakes, there(), &S::LULL)?,
+                woken => woken,
+            };
+            let stopped = woken == Woken::ToEnd;
             // A thread may move to another CPU between two events. What happened before this moment is in
             // the buffers now; what is younger waits for the next round, so that all CPUs' events up to
             // here are taken in one order.
@@ -85,17 +87,27 @@ impl<S: Sink> Drain<S> {
     }
 }
 
-/// Waits until the other end of `stop` is closed, for so long, or until a stream has enough.
-fn is_stopped<'a>(
-    stop: &OwnedFd,
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Woken {
+    /// The time is over, or a stream has enough.
+    ToLook,
+    /// A byte came: the result is waited for.
+    AtOnce,
+    /// The other end is closed.
+    ToEnd,
+}
+
+fn wait<'a>(
+    mut wakes: &PipeReader,
     streams: impl Iterator<Item = &'a File>,
     at_most: &Timespec,
-) -> io::Result<bool> {
-    let mut poll_fds = vec![PollFd::new(stop, PollFlags::IN)];
+) -> io::Result<Woken> {
+    let mut poll_fds = vec![PollFd::new(wakes, PollFlags::IN)];
     poll_fds.extend(streams.map(|stream| PollFd::new(stream, PollFlags::IN)));
     match poll(&mut poll_fds, Some(at_most)) {
-        Ok(_) => Ok(!poll_fds[0].revents().is_empty()),
-        Err(rustix::io::Errno::INTR) => Ok(false),
+        Ok(_) if poll_fds[0].revents().is_empty() => Ok(Woken::ToLook),
+        Ok(_) => Ok(if wakes.read(&mut [0; 16])? == 0 { Woken::ToEnd } else { Woken::AtOnce }),
+        Err(rustix::io::Errno::INTR) => Ok(Woken::ToLook),
         Err(errno) => Err(errno.into()),
     }
 }

@@ -60,8 +60,7 @@ mod tracefs;
 mod usage;
 
 use std::fmt;
-use std::io;
-use std::os::fd::OwnedFd;
+use std::io::{self, PipeWriter, Write};
 use std::path::PathBuf;
 use std::thread::JoinHandle;
 
@@ -271,8 +270,8 @@ impl Sink for Accesses {
 
 /// The draining thread. Dropping it ends it.
 struct Running<S> {
-    /// Closing it stops the thread.
-    stop: Option<OwnedFd>,
+    /// A byte has the thread look at once. Closing it stops the thread.
+    wake: Option<PipeWriter>,
     thread: Option<JoinHandle<io::Result<S>>>,
 }
 
@@ -287,17 +286,21 @@ impl<S: Sink> Running<S> {
             .ok_or_else(|| NotObserved::new("the format of trace pages is not understood"))?;
         let drain = Drain { page_format, sink, streams };
         let failed = |error: io::Error| NotObserved::new(format!("cannot start a thread: {error}"));
-        let (stopped, stop) = io::pipe().map_err(failed)?;
-        let stopped = OwnedFd::from(stopped);
+        let (wakes, wake) = io::pipe().map_err(failed)?;
         let thread = std::thread::Builder::new()
             .name("hs-observe".to_owned())
-            .spawn(move || drain.run(&stopped))
+            .spawn(move || drain.run(&wakes))
             .map_err(failed)?;
-        Ok(Self { stop: Some(stop.into()), thread: Some(thread) })
+        Ok(Self { wake: Some(wake), thread: Some(thread) })
+    }
+
+    /// Has the thread look at the buffers now.
+    fn look(&self) -> io::Result<()> {
+        self.wake.as_ref().map_or(Ok(()), |mut wake| wake.write_all(&[0]))
     }
 
     fn stop(&mut self) -> Result<S, NotObserved> {
-        drop(self.stop.take());
+        drop(self.wake.take());
         match self.thread.take().map(JoinHandle::join) {
             Some(Ok(sink)) => {
                 sink.map_err(|error| NotObserved::new(format!("the trace cannot be read: {error}")))
@@ -315,7 +318,7 @@ impl<S> fmt::Debug for Running<S> {
 
 impl<S> Drop for Running<S> {
     fn drop(&mut self) {
-        drop(self.stop.take());
+        drop(self.wake.take());
         if let Some(thread) = self.thread.take() {
             let _ = thread.join();
         }

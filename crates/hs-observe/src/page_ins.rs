@@ -31,7 +31,7 @@ use super::{NotObserved, Object, Running, drain};
 const MAX_PAGES: usize = 2 << 20;
 /// Bytes of trace buffer for each CPU: some 20,000 events.
 const BUFFER_BYTES: usize = 1 << 20;
-/// A thread that empties buffers four times a second has done so by then, also on a busy machine.
+/// A thread that empties buffers when it is asked to has done so by then, also on a busy machine.
 const DRAIN_PATIENCE: Duration = Duration::from_secs(10);
 /// Threads of which it is remembered whether they are ours.
 const MAX_THREADS: usize = 1 << 14;
@@ -69,7 +69,7 @@ pub struct PageIn {
 #[derive(Debug)]
 pub struct PageIns {
     // Order matters: the thread holds files of the instance, which goes last.
-    _drain: Running<Arrivals>,
+    drain: Running<Arrivals>,
     pages: Arc<Mutex<Pages>>,
     drained: Arc<Condvar>,
     flags: File,
@@ -117,7 +117,7 @@ impl PageIns {
         };
         let drain = Running::start(&instance, BUFFER_BYTES, sink)?;
         instance.write("tracing_on", "1")?;
-        Ok(Self { _drain: drain, pages, drained, flags, _instance: instance })
+        Ok(Self { drain, pages, drained, flags, _instance: instance })
     }
 
     /// Pages that came for others than this process, so far.
@@ -141,6 +141,8 @@ impl PageIns {
         let (mut kept, lost) = {
             // What came until now may still be in the kernel's buffers.
             let now = drain::now();
+            // A thread that has ended does not drain, which is said below.
+            let _ = self.drain.look();
             let waited = self
                 .drained
                 .wait_timeout_while(self.lock(), DRAIN_PATIENCE, |pages| pages.drained_until < now);
@@ -268,7 +270,7 @@ struct Arrival {
 impl Sink for Arrivals {
     type Event = Arrival;
     const PAUSE: Timespec = Timespec { tv_sec: 0, tv_nsec: 50_000_000 };
-    const LULL: Timespec = Timespec { tv_sec: 0, tv_nsec: 200_000_000 };
+    const LULL: Timespec = Timespec { tv_sec: 1, tv_nsec: 0 };
 
     fn decode(&self, at: Nanos, record: &[u8]) -> Option<Arrival> {
         let fields = &self.fields;
