@@ -291,7 +291,12 @@ impl Opening {
         }
         let (disk, trust) = (&self.disk, self.header.trust);
         let open = |medium| {
-            open_on(disk, medium, trust).with_context(|| format!("{}: its disk cannot be opened", self.pack))
+            open_on(disk, medium, trust).with_context(|| {
+                format!(
+                    "{}: its disk cannot be opened (put it beside the pack, or name it by --base)",
+                    self.pack
+                )
+            })
         };
         let found = open(&self.medium)?;
         let _ = self.counters.set(found.files.iter().map(|file| Arc::clone(&file.counters)).collect());

@@ -35,6 +35,7 @@ const MOST_LISTED: usize = 20;
 /// What is wrong with an image.
 struct Faults {
     is_remote: bool,
+    is_pack: bool,
     listed: Vec<String>,
     count: u64,
 }
@@ -72,9 +73,14 @@ impl Faults {
         } else {
             String::new()
         };
+        let mend = if self.is_pack {
+            "get back the disk that was packed, or make a new pack of it as it is (headstart pack)"
+        } else {
+            "copy the image again from where it came, or build it again"
+        };
         bail!(
-            "{image}: {parts} damaged{of_them}: copy the image again from where it came, or build it again. Reads \
-             of damaged cold windows fail; damaged hot chunks make starts slower"
+            "{image}: {parts} damaged{of_them}: {mend}. Reads of damaged cold windows fail; damaged hot chunks \
+             make starts slower"
         )
     }
 }
@@ -104,7 +110,8 @@ pub(crate) fn run(args: &Verify, quiet: bool) -> anyhow::Result<()> {
     let against = other.as_ref().map(|(source, name)| (source as &dyn hs_image::ComparedDisk, name.as_str()));
     // Verification serves no disk, so there is no cache to use.
     let verify = if is_offline { hs_image::verify_content } else { hs_image::verify_all };
-    let mut faults = Faults { is_remote: args.image.file().is_none(), listed: Vec::new(), count: 0 };
+    let (is_remote, is_pack) = (args.image.file().is_none(), image.pack().is_some());
+    let mut faults = Faults { is_remote, is_pack, listed: Vec::new(), count: 0 };
     let show = |progress| progress::of_image(&bar, progress);
     let report = verify(&image, against, &mut |fault| faults.take(fault), &show);
     drop(bar);
