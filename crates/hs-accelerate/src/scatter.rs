@@ -3,13 +3,15 @@
 use hs_units::{BLOCK_BYTES, ByteRange};
 use serde::Serialize;
 
-use crate::list::PageList;
+use crate::list::{FileIdentity, PageList};
 
 /// Consecutive pages of a file.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct FileRun {
-    /// The file's path from the root of the file system.
+    /// The file's path from the root of the file system, where it is known.
     pub path: String,
+    /// What the kernel calls the file, where it is known: then it is found by that.
+    pub identity: Option<FileIdentity>,
     /// Its inode number.
     pub inode: u64,
     /// The first page, in units of 4 KiB.
@@ -77,8 +79,9 @@ impl PageList {
     pub fn file_runs(&self) -> Vec<FileRun> {
         let of_file = self.runs.iter().filter_map(|run| {
             let file = &self.files[run.file? as usize];
-            let (path, pages) = (file.path.clone(), u64::from(run.pages));
-            Some(FileRun { path, inode: file.inode, first_page: run.page, pages })
+            let (path, identity) = (file.path.clone(), Some(file.identity.clone()));
+            let pages = u64::from(run.pages);
+            Some(FileRun { path, identity, inode: file.inode, first_page: run.page, pages })
         });
         of_file.collect()
     }
@@ -145,7 +148,8 @@ mod tests {
         };
         assert_eq!(list.scatter(), Scatter { seeks: 1, runs: 2, bytes: 12 * BLOCK_BYTES });
         let runs = list.file_runs();
-        assert_eq!(runs[0], FileRun { path: "/bin/a".to_owned(), inode: 12, first_page: 3, pages: 10 });
+        let (path, identity) = ("/bin/a".to_owned(), Some(list.files[0].identity.clone()));
+        assert_eq!(runs[0], FileRun { path, identity, inode: 12, first_page: 3, pages: 10 });
         assert_eq!((runs.len(), runs[1].first_page), (3, 0));
         // As many places as are worth it, and one less.
         let lying = |places: u32| {

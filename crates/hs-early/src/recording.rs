@@ -154,12 +154,13 @@ fn recorded(page: &PageIn, file: Option<u32>, place: u64) -> RecordedPage {
     }
 }
 
-/// The path from the root of the file system, where the kernel knows it.
+/// The path from the root of the file system, where the kernel knows it: of a file whose names it has
+/// forgotten meanwhile, the path is that of a root.
 fn path_of(root: &Root, file: &OwnedFd) -> String {
     let Ok(path) = std::fs::read_link(format!("/proc/self/fd/{}", file.as_raw_fd())) else {
         return String::new();
     };
     let inside = path.strip_prefix(&root.path).unwrap_or(&path);
     let path = Path::new("/").join(inside).to_string_lossy().into_owned();
-    if path.len() > ListedFile::MAX_PATH_BYTES { String::new() } else { path }
+    if (2..=ListedFile::MAX_PATH_BYTES).contains(&path.len()) { path } else { String::new() }
 }

@@ -70,6 +70,19 @@ pub fn handle_of(file: impl AsFd) -> io::Result<FileHandle> {
 /// # Errors
 /// The kernel's: `ESTALE` when there is no such file, `EPERM` for all but root.
 pub fn open_by_handle(mount: impl AsFd, handle: &FileHandle) -> io::Result<OwnedFd> {
+    // It may be a FIFO.
+    by_handle(mount, handle, libc::O_RDONLY | libc::O_NONBLOCK | libc::O_NOCTTY)
+}
+
+/// The same without opening it, whatever it is.
+///
+/// # Errors
+/// As [`open_by_handle`].
+pub fn find_by_handle(mount: impl AsFd, handle: &FileHandle) -> io::Result<OwnedFd> {
+    by_handle(mount, handle, libc::O_PATH)
+}
+
+fn by_handle(mount: impl AsFd, handle: &FileHandle, flags: c_int) -> io::Result<OwnedFd> {
     if handle.bytes.len() > MAX_HANDLE_BYTES {
         return Err(Errno::INVAL);
     }
@@ -79,8 +92,7 @@ pub fn open_by_handle(mount: impl AsFd, handle: &FileHandle) -> io::Result<Owned
         handle: [0; MAX_HANDLE_BYTES],
     };
     raw.handle[..handle.bytes.len()].copy_from_slice(&handle.bytes);
-    // O_NONBLOCK, because it may be a FIFO.
-    let flags = libc::O_RDONLY | libc::O_CLOEXEC | libc::O_NONBLOCK | libc::O_NOCTTY;
+    let flags = flags | libc::O_CLOEXEC;
     // SAFETY: the handle is a whole `struct file_handle` with its bytes, alive for the call.
     let fd =
         unsafe { libc::syscall(libc::SYS_open_by_handle_at, mount.as_fd().as_raw_fd(), &raw mut raw, flags) };

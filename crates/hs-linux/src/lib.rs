@@ -46,8 +46,8 @@ pub use descriptors::{leave_descriptors, with_one_descriptor, without_descriptor
 pub use error::LinuxError;
 pub use file_extents::{FileExtent, file_extents};
 pub use file_handle::{
-    FileHandle, btrfs_subvolume, btrfs_uuid, handle_of, open_by_btrfs_inode, open_by_handle, open_by_inode,
-    open_by_xfs_inode,
+    FileHandle, btrfs_subvolume, btrfs_uuid, find_by_handle, handle_of, open_by_btrfs_inode, open_by_handle,
+    open_by_inode, open_by_xfs_inode,
 };
 pub use file_lock::{LockKind, lock_bytes, lock_disk};
 pub use fuse_queue::clone_fuse_queue;

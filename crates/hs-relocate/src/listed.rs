@@ -1,12 +1,13 @@
-//! The files of a list: opened by their paths beneath the mount point, without trust in the list.
+//! The files of a list: found by their handles, or by their paths beneath the mount point, without trust in
+//! the list.
 
 use std::collections::HashMap;
 use std::fs::File;
 use std::os::fd::{AsFd, AsRawFd, OwnedFd};
 use std::path::{Component, Path};
 
-use hs_accelerate::FileRun;
-use hs_linux::{FileExtent, file_extents};
+use hs_accelerate::{FileIdentity, FileRun};
+use hs_linux::{FileExtent, FileHandle, file_extents};
 use hs_units::BLOCK_BYTES;
 use rustix::fs::{AtFlags, FileType, Mode, OFlags, ResolveFlags, StatxAttributes, StatxFlags, statx};
 use rustix::io::Errno;
@@ -22,7 +23,7 @@ use crate::volume::Volume;
 pub enum LeftBecause {
     /// The path leads to no file of this file system, or over a symbolic link.
     Missing,
-    /// Another file has the path now.
+    /// Another file has the path now, or none has the handle.
     Changed,
     /// It is a directory, a device or something else.
     NotAFile,
@@ -46,7 +47,8 @@ pub enum LeftBecause {
 
 /// A file of the list.
 pub(crate) struct Listed {
-    pub(crate) path: String,
+    path: String,
+    identity: Option<FileIdentity>,
     inode: u64,
     pub(crate) left: Option<LeftBecause>,
 }
@@ -64,7 +66,8 @@ impl List {
         let mut list = Self { files: Vec::new(), wanted: Vec::with_capacity(runs.len()) };
         for run in runs {
             let file = *numbers.entry(run.inode).or_insert_with(|| {
-                list.files.push(Listed { path: run.path.clone(), inode: run.inode, left: None });
+                let (path, identity) = (run.path.clone(), run.identity.clone());
+                list.files.push(Listed { path, identity, inode: run.inode, left: None });
                 list.files.len() - 1
             });
             let pages = PageRun { first: run.first_page, pages: run.pages };
@@ -100,6 +103,13 @@ impl List {
 }
 
 impl Listed {
+    /// For people.
+    pub(crate) fn name(&self) -> String {
+        // The kernel has no path of a file whose names it has forgotten.
+        let is_known = self.path.len() > 1;
+        if is_known { self.path.clone() } else { format!("inode {}", self.inode) }
+    }
+
     fn look(&self, volume: &Volume) -> (FileLayout, Option<LeftBecause>) {
         let nowhere = |because| (FileLayout::default(), Some(because));
         let found = match self.find(volume) {
@@ -124,11 +134,13 @@ impl Listed {
 
     /// The file without opening it: a device could do something when it is opened.
     fn find(&self, volume: &Volume) -> Result<OwnedFd, LeftBecause> {
-        let flags = OFlags::PATH | OFlags::NOFOLLOW | OFlags::CLOEXEC;
-        let resolve = ResolveFlags::BENEATH | ResolveFlags::NO_SYMLINKS | ResolveFlags::NO_XDEV;
-        let path = beneath(&self.path).ok_or(LeftBecause::Missing)?;
-        let found = rustix::fs::openat2(&volume.root, path, flags, Mode::empty(), resolve)
-            .map_err(|_| LeftBecause::Missing)?;
+        let found = match &self.identity {
+            Some(FileIdentity { kind, handle }) => {
+                let handle = FileHandle { kind: *kind, bytes: handle.clone() };
+                hs_linux::find_by_handle(&volume.root, &handle).map_err(|_| LeftBecause::Changed)?
+            }
+            None => self.find_by_path(volume).ok_or(LeftBecause::Missing)?,
+        };
         let stat = rustix::fs::fstat(&found).map_err(|_| LeftBecause::Missing)?;
         if FileType::from_raw_mode(stat.st_mode) != FileType::RegularFile {
             return Err(LeftBecause::NotAFile);
@@ -137,6 +149,12 @@ impl Listed {
             return Err(LeftBecause::Changed);
         }
         Ok(found)
+    }
+
+    fn find_by_path(&self, volume: &Volume) -> Option<OwnedFd> {
+        let flags = OFlags::PATH | OFlags::NOFOLLOW | OFlags::CLOEXEC;
+        let resolve = ResolveFlags::BENEATH | ResolveFlags::NO_SYMLINKS | ResolveFlags::NO_XDEV;
+        rustix::fs::openat2(&volume.root, beneath(&self.path)?, flags, Mode::empty(), resolve).ok()
     }
 
     /// The file, open for what moves its blocks.

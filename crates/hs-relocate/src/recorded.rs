@@ -12,7 +12,7 @@ pub fn recorded_runs(profile: &Profile) -> Vec<FileRun> {
     let run = |piece: hs_trace::FilePiece<'_>| {
         let (file, first_page) = piece.page_of?;
         let path = file.path.clone();
-        Some(FileRun { path, inode: file.inode, first_page, pages: piece.blocks.count })
+        Some(FileRun { path, identity: None, inode: file.inode, first_page, pages: piece.blocks.count })
     };
     pieces.filter_map(run).collect()
 }

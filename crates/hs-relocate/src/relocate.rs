@@ -321,7 +321,7 @@ impl List {
             let of_reason = left.entry(because).or_default();
             of_reason.files += 1;
             if of_reason.named.len() < NAMED {
-                of_reason.named.push(file.path.clone());
+                of_reason.named.push(file.name());
             }
         }
         left

@@ -115,6 +115,18 @@ pub(super) fn list_of(root: &Root, named: Option<&Path>) -> KeptList {
     named.map_or_else(|| KeptList::of(root), |path| KeptList { path: path.to_owned() })
 }
 
+/// The list of a start that was recorded.
+pub(super) fn recorded(root: &Root, named: Option<&Path>) -> anyhow::Result<PageList> {
+    let kept = list_of(root, named);
+    kept.read(root)?.with_context(|| {
+        format!(
+            "{} is not there: record a start first (headstart accelerate record; of boots, headstart accelerate on \
+             and a restart)",
+            kept.path.display()
+        )
+    })
+}
+
 fn status(path: &Path, named: Option<&Path>) -> anyhow::Result<Status> {
     let root = Root::open(path)?;
     let kept = list_of(&root, named);
@@ -246,10 +258,7 @@ fn follow(recording: &Recording, started: &mut Started) -> anyhow::Result<Option
 
 fn warm(path: &Path, named: Option<&Path>, json: bool, quiet: bool) -> anyhow::Result<()> {
     let root = Arc::new(Root::open(path)?);
-    let kept = list_of(&root, named);
-    let Some(list) = kept.read(&root)? else {
-        bail!("{} is not there: record a start first (headstart accelerate record)", kept.path.display());
-    };
+    let list = recorded(&root, named)?;
     let warmed = Warming::new(root, Arc::new(list)).run(None);
     if json {
         return show::json(&warmed);

@@ -14,7 +14,7 @@ use hs_relocate::{FileRun, LeftBecause, Options, Outcome, Report, recorded_runs}
 use hs_start::open::read_profile;
 use hs_units::ByteSize;
 
-use super::accelerate::list_of;
+use super::accelerate::{list_of, recorded};
 use crate::cli::relocate::Relocate;
 
 /// Lays the blocks of a recorded start one behind the other; gives the exit code.
@@ -145,11 +145,7 @@ fn of_profile(path: &Path) -> anyhow::Result<Vec<FileRun>> {
 
 fn of_list(args: &Relocate) -> anyhow::Result<Vec<FileRun>> {
     let root = Root::open(&args.root)?;
-    let kept = list_of(&root, args.list.as_deref());
-    let Some(list) = kept.read(&root)? else {
-        bail!("{} is not there: record a start first (headstart accelerate record)", kept.path.display());
-    };
-    Ok(list.file_runs())
+    Ok(recorded(&root, args.list.as_deref())?.file_runs())
 }
 
 fn say(report: &Report) {

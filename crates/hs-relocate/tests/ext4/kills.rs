@@ -27,7 +27,13 @@ pub(crate) fn relocate_and_tell(mut words: impl Iterator<Item = String>) {
     let mut wanted = Vec::new();
     while let (Some(inode), Some(pages), Some(path)) = (words.next(), words.next(), words.next()) {
         let number = |word: String| word.parse().expect("a number");
-        wanted.push(FileRun { path, inode: number(inode), first_page: 0, pages: number(pages) });
+        wanted.push(FileRun {
+            path,
+            identity: None,
+            inode: number(inode),
+            first_page: 0,
+            pages: number(pages),
+        });
     }
     let report = relocate(Path::new(&root), &wanted, Options::default(), &mut |progress| {
         tell(&progress.moved_bytes);

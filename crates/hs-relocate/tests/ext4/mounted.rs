@@ -108,7 +108,7 @@ impl Mounted {
     /// A run of a file's pages, as a recording has it.
     pub(crate) fn run(&self, name: &str, first_page: u64, pages: u64) -> FileRun {
         let inode = fs::metadata(self.path(name)).expect("there").ino();
-        FileRun { path: format!("/{name}"), inode, first_page, pages }
+        FileRun { path: format!("/{name}"), identity: None, inode, first_page, pages }
     }
 
     /// All files of `scatter` from their first page to the last, in an order that the seed draws.

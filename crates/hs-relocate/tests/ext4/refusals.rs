@@ -131,7 +131,7 @@ fn a_hostile_list_moves_nothing_else() {
     let fifo = fs::symlink_metadata(mounted.path("fifo")).unwrap().ino();
     let device = fs::symlink_metadata(mounted.path("device")).unwrap().ino();
     let mut hostile = |path: String, inode, first_page, pages| {
-        wanted.push(FileRun { path, inode, first_page, pages });
+        wanted.push(FileRun { path, identity: None, inode, first_page, pages });
     };
     hostile("/link".into(), inode_outside, 0, 3);
     hostile("/folder-link/0/0".into(), 1_000_001, 0, 3);
