@@ -117,11 +117,11 @@ def told():
     """How the disk lies, and what was laid anew."""
     return {name: json.loads((folder() / f"desktop-{name}.json").read_text()) for name in ("aged", "laid")}
 
-def read_volume(_, device):
+def read_volume(disk):
     """Reads all of it in 32 parts at once, as volumes are read before they are used."""
-    count = DISK_BYTES // 32 >> 19
-    return ["sh", "-c", f"seq 0 {count} {31 * count} | xargs -P 32 -I@ dd if={device} of=/dev/null bs=512k iflag=direct "
-            f"count={count} skip=@"]
+    count = (disk.stat().st_size // 32 >> 19) + 1
+    return lambda _, device: ["sh", "-c", f"seq 0 {count} {31 * count} | xargs -P 32 -I@ dd if={device} of=/dev/null "
+                              f"bs=512k iflag=direct count={count} skip=@"]
 
 def read_files(pages):
     """Reads files ahead, as ureadahead and libprefetch do."""

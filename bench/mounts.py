@@ -47,7 +47,8 @@ def mounted(device, options):
     try:
         yield target
     finally:
-        run("umount", target)
+        # Another program of the machine may look at it for a moment.
+        wait_until(lambda: subprocess.run(["umount", target], check=False).returncode == 0, patience_s=30, step_s=0.5)
 
 @contextmanager
 def server(*words, folder, ready):
