@@ -123,7 +123,8 @@ if [ "$1" = purge ]; then
         done
     done
     rm -f /etc/systemd/system/*.wants/headstart@*.service /etc/systemd/system/*.wants/headstart-serve@*.service \
-        /etc/systemd/system/*.wants/headstart-snapshotter.service
+        /etc/systemd/system/*.wants/headstart-snapshotter.service \
+        /etc/systemd/system/*.wants/headstart-accelerate.service
 fi
 if [ -d /run/systemd/system ]; then systemctl --system daemon-reload || true; fi
 TEXT
