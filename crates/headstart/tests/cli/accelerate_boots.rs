@@ -14,14 +14,20 @@ const BOOT: [&str; 2] = ["vmlinuz", "initrd.img"];
 /// What `headstart accelerate on` keeps in the system, for those that make an initramfs of it.
 const SWITCH: &str = "var/lib/headstart/accelerate";
 
+/// The Debian of the other kernel.
+const NEWER: &str = "trixie";
+
 /// Runs a script in a system, with what the makers of an initramfs look at.
 const IN_SYSTEM: &str = "for folder in dev proc sys; do mount --rbind /$folder $0/$folder; done
     exec chroot $0 sh -ec \"$1\"";
 
+fn copy_system(scene: &Scene, from: &Path) {
+    tool("cp", &["-a", &from.display().to_string(), &scene.arg("root")]);
+}
+
 /// The system with the program installed, its initramfs made by these words in it, on a disk of its own.
-fn install_system(scene: &Scene, from: &Path, is_on: bool, make_initramfs: &str) {
+fn install_system(scene: &Scene, is_on: bool, make_initramfs: &str) {
     let root = scene.path("root");
-    tool("cp", &["-a", &from.display().to_string(), &root.display().to_string()]);
     install::make("install", "/usr", &scene.arg("root"));
     for program in ["usr/bin/headstart", "usr/lib/headstart/headstart-accelerate"] {
         tool("strip", &[&root.join(program).display().to_string()]);
@@ -45,12 +51,12 @@ fn install_system(scene: &Scene, from: &Path, is_on: bool, make_initramfs: &str)
 }
 
 fn boot(scene: &Scene) -> Machine {
-    boot_with(scene, BOOT[1], "rw quiet")
+    boot_with(scene, BOOT[0], BOOT[1], "rw quiet")
 }
 
-fn boot_with(scene: &Scene, initrd: &str, words: &str) -> Machine {
+fn boot_with(scene: &Scene, kernel: &str, initrd: &str, words: &str) -> Machine {
     let drive = format!("if=none,id=d,format=raw,file={}", scene.arg("disk"));
-    let (kernel, initrd) = (scene.arg(BOOT[0]), scene.arg(initrd));
+    let (kernel, initrd) = (scene.arg(kernel), scene.arg(initrd));
     let words = format!("root=/dev/vda {CONSOLE} {words}");
     let boot = ["-kernel", &kernel, "-initrd", &initrd, "-append", &words];
     let devices = ["-drive", &drive, "-device", "virtio-blk-pci,drive=d"];
@@ -65,24 +71,32 @@ fn shut_down(mut machine: Machine) {
     machine.wait_for_end();
 }
 
-/// Its own initramfs, and another one: packed otherwise, with no drivers but those of this machine.
+/// Its own initramfs, and one of another kernel: packed otherwise, with no drivers but those of this machine.
 const TWO_INITRAMFS: &str = "update-initramfs -u
     cp -a /etc/initramfs-tools /tmp/other
     sed -i 's/^MODULES=.*/MODULES=list/; s/^COMPRESS=.*/COMPRESS=gzip/' /tmp/other/initramfs.conf
     printf '%s\\n' virtio_pci virtio_blk ext4 >>/tmp/other/modules
-    kernel=$(readlink -f /vmlinuz)
-    mkinitramfs -d /tmp/other -o /other.img ${kernel#*vmlinuz-}";
+    kernel=$(cd /other/usr/lib/modules; echo *)
+    mv /other/usr/lib/modules/$kernel /lib/modules
+    mv /other/boot/* /boot
+    depmod $kernel
+    mkinitramfs -d /tmp/other -o /other.img $kernel
+    cp /boot/vmlinuz-$kernel /other.vmlinuz
+    rm -r /other";
 /// In the machine: the boot is over and recorded.
 const IS_RECORDED: &str = "while pgrep headstart-accel >/dev/null; do sleep 5; done";
 
 #[test]
-fn a_debian_records_its_boot_and_another_initramfs_reads_ahead_at_the_next() {
+fn a_debian_records_its_boot_and_another_kernel_reads_ahead_at_the_next() {
     let Some(root) = debian_root() else { return };
     if !has_tools(&["make", "install", "strip", "mkfs.ext4"]) {
         return;
     }
     let scene = Scene::new();
-    install_system(&scene, &root, false, TWO_INITRAMFS);
+    copy_system(&scene, &root);
+    let other = ["--variant=extract", "--include=linux-image-cloud-amd64", NEWER];
+    tool("mmdebstrap", &[&other[..], &[&scene.arg("root/other")]].concat());
+    install_system(&scene, false, TWO_INITRAMFS);
 
     let mut machine = boot(&scene);
     assert!(machine.ran("headstart accelerate status").contains("accelerate: off"));
@@ -94,12 +108,15 @@ fn a_debian_records_its_boot_and_another_initramfs_reads_ahead_at_the_next() {
     machine.ran(list);
     let status = machine.ran("headstart accelerate status");
     assert!(status.contains("from 1 starts"), "{status}");
+    let recorded_by = machine.ran("uname -r").trim().to_owned();
     shut_down(machine);
 
-    // Another initramfs and another command line: the list is that of the root.
-    let mut machine = boot_with(&scene, "root/other.img", "ro mitigations=off fsck.mode=skip");
-    let line = machine.ran("cat /proc/cmdline");
+    // Another kernel, initramfs and command line: the list is that of the root.
+    let (kernel, words) = ("root/other.vmlinuz", "ro mitigations=off fsck.mode=skip");
+    let mut machine = boot_with(&scene, kernel, "root/other.img", words);
+    let line = machine.ran("cat /proc/cmdline; uname -r");
     assert!(line.contains("fsck.mode=skip") && !line.contains("quiet"), "{line}");
+    assert!(!line.contains(&recorded_by) && line.contains("-cloud-amd64"), "{line}");
     // The initramfs has begun, so the service of systemd had nothing to do.
     let asked =
         machine.ran("headstart accelerate status --json; cat /proc/$(pgrep -o headstart-accel)/cgroup");
@@ -144,7 +161,8 @@ fn dracut_reads_the_list_in_its_initramfs() {
         return;
     }
     let scene = Scene::new();
-    install_system(&scene, &root, true, DRACUT);
+    copy_system(&scene, &root);
+    install_system(&scene, true, DRACUT);
 
     let ask = "ps -o args= -C headstart-accel; headstart accelerate status --json";
     // The boot is recorded from the initramfs on, and the one after it is read ahead there.
