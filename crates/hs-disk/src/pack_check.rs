@@ -92,7 +92,9 @@ impl Shared {
                 first: Some(first),
                 ..
             })) => {
+                // They do so before it is said.
                 let goes_on = if pack.is_sampled() {
+                    self.shut_down(None);
                     "its reads fail from now on"
                 } else {
                     "the disk that was packed is served; reads of what changed fail"
@@ -102,9 +104,6 @@ impl Shared {
                      the first at {first}; {goes_on}; `headstart pack` makes a new pack",
                     pack.base_name()
                 );
-                if pack.is_sampled() {
-                    self.shut_down(None);
-                }
             }
             Err(error) => log::warn!("{name}: its packed blocks are not compared with the disk: {error}"),
         }
