@@ -255,28 +255,33 @@ impl Image {
         }
     }
 
-    fn check_platform(&self, chosen: &Chosen<'_>) -> Result<(), ContainerFault> {
+    /// Whether it is for Linux, and for the processor that was asked for.
+    fn check_wanted(&self, wanted: Option<&Platform>) -> Result<(), ContainerFault> {
         self.check_system()?;
-        let architecture = &self.config.architecture;
-        if architecture.is_empty() {
-            return Ok(());
-        }
-        // Variants are often said in lists of images only.
-        let platform = Platform { os: "linux".to_owned(), architecture: architecture.clone(), variant: None };
-        match &chosen.options.platform {
-            Some(wanted) if wanted.architecture != platform.architecture => {
+        match (self.platform(), wanted) {
+            (Some(platform), Some(wanted)) if wanted.architecture != platform.architecture => {
                 let known = vec![platform.to_string()].into();
                 Err(ContainerFault::NoPlatform { wanted: wanted.to_string(), known })
             }
-            None if !platform.is_for(&Platform::of_machine()) => {
-                log::warn!(
-                    "{}: its programs are for {platform}, not for this machine",
-                    chosen.shown.display()
-                );
-                Ok(())
-            }
             _ => Ok(()),
         }
+    }
+
+    /// What the configuration says. Variants are often said in lists of images only.
+    fn platform(&self) -> Option<Platform> {
+        let architecture = self.config.architecture.clone();
+        let is_said = !architecture.is_empty();
+        is_said.then(|| Platform { os: "linux".to_owned(), architecture, variant: None })
+    }
+
+    fn check_platform(&self, chosen: &Chosen<'_>) -> Result<(), ContainerFault> {
+        let wanted = chosen.options.platform.as_ref();
+        self.check_wanted(wanted)?;
+        let other = self.platform().filter(|platform| !platform.is_for(&Platform::of_machine()));
+        if let (Some(platform), None) = (other, wanted) {
+            log::warn!("{}: its programs are for {platform}, not for this machine", chosen.shown.display());
+        }
+        Ok(())
     }
 }
 

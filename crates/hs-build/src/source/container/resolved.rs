@@ -43,7 +43,7 @@ impl ResolvedImage {
         let platform = platform.or_else(|| is_said.then_some(said)).unwrap_or_else(Platform::of_machine);
         let image = Image { config, layers: layers.into_iter().map(Layer::Blob).collect() };
         image.check_layers()?;
-        image.check_system()?;
+        image.check_wanted(wanted)?;
         Ok(Self {
             digest: Sha256::of(&document),
             manifest: document,
@@ -126,6 +126,11 @@ mod tests {
         let wanted: Platform = "linux/s390x".parse().unwrap();
         let found = ResolvedImage::of(&mut blobs, list.as_bytes(), Some(&wanted)).unwrap();
         assert_eq!(found.digest, Sha256::of(&found.manifest));
+        // One image that is in no list.
+        let amd64 = ResolvedImage::of(&mut blobs, &found.manifest, Some(&"linux/amd64".parse().unwrap()));
+        let fault = amd64.expect_err("another processor").to_string();
+        assert!(fault.contains("linux/amd64") && fault.contains("linux/s390x"), "{fault}");
+        assert_eq!(ResolvedImage::of(&mut blobs, &found.manifest, None).unwrap().platform, wanted);
         assert_eq!((found.platform, found.media_type.as_str()), (wanted, "m"));
         assert_eq!((found.start.cmd, &found.diff_ids[..]), (vec!["s390x".to_owned()], &layers[..]));
         // Written out: the second of the formula of the specification, and the third.
