@@ -15,10 +15,10 @@ use crate::relay::Relay;
 use crate::scene::{Ran, Running, START, Scene, has_tools, leaving, machine_has, run, tool, wait_until};
 use crate::sources::{layout, root};
 
-const TOOLS: &[&str] = &[REGISTRY, "skopeo"];
+pub(crate) const TOOLS: &[&str] = &[REGISTRY, "skopeo"];
 
 /// A registry with a container's image, which says `text`.
-fn registry_with(scene: &Scene, text: &str) -> Registry {
+pub(crate) fn registry_with(scene: &Scene, text: &str) -> Registry {
     let registry = Registry::start(scene, false);
     root(scene);
     send(scene, &registry, "demo:1", text);
@@ -43,7 +43,7 @@ fn manifest(registry: &Registry, name: &str) -> Value {
 }
 
 /// The list of what refers to a manifest.
-fn list(registry: &Registry, digest: &str) -> Vec<Value> {
+pub(crate) fn list(registry: &Registry, digest: &str) -> Vec<Value> {
     let list = manifest(registry, &format!("demo:{}", digest.replace(':', "-")));
     list["manifests"].as_array().expect("a list").clone()
 }
@@ -53,7 +53,7 @@ fn convert(scene: &Scene, url: &str, extra: &[&str]) -> Value {
 }
 
 /// What the container's own command says, started from the registry.
-fn said(scene: &Scene, url: &str) -> Ran {
+pub(crate) fn said(scene: &Scene, url: &str) -> Ran {
     run_here(scene, &["--quiet", "run", url, "--insecure", "--disk-cache=none"])
 }
 

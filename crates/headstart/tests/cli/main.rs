@@ -83,6 +83,7 @@ mod qemu_kernels;
 mod recorded_ext4;
 mod registry;
 mod registry_logins;
+mod registry_restarts;
 mod relay;
 mod relocates;
 mod remote;

@@ -3,6 +3,7 @@
 use std::io::{Read, Write};
 use std::net::{Shutdown, TcpListener, TcpStream};
 use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering::SeqCst};
 use std::thread;
 
 use parking_lot::Mutex;
@@ -23,6 +24,16 @@ pub(crate) struct Relay {
     pub(crate) port: u16,
     seen: Arc<Mutex<Traffic>>,
     rule: Arc<Mutex<Rule>>,
+    answers: Arc<Answers>,
+}
+
+/// What comes from the server.
+#[derive(Default)]
+pub(crate) struct Answers {
+    /// Pieces that have come.
+    pub(crate) seen: AtomicUsize,
+    /// While a test holds it, nothing is passed on.
+    pub(crate) gate: Mutex<()>,
 }
 
 impl Relay {
@@ -34,26 +45,31 @@ impl Relay {
         let seen = Arc::new(Mutex::new(Traffic::default()));
         let rule: Arc<Mutex<Rule>> = Arc::new(Mutex::new(Box::new(rule)));
         let (all_seen, rules) = (Arc::clone(&seen), Arc::clone(&rule));
+        let answers = Arc::<Answers>::default();
+        let all_answers = Arc::clone(&answers);
         thread::spawn(move || {
             for client in listener.incoming() {
                 let Ok(client) = client else { return };
-                let Ok(server) = TcpStream::connect(("127.0.0.1", to)) else { return };
-                let (mut from_server, mut to_client) =
+                // The server may be about to start again.
+                let Ok(server) = TcpStream::connect(("127.0.0.1", to)) else { continue };
+                let (from_server, to_client) =
                     (server.try_clone().expect("one"), client.try_clone().expect("one"));
-                thread::spawn(move || {
-                    let _ = std::io::copy(&mut from_server, &mut to_client);
-                    let _ = to_client.shutdown(Shutdown::Both);
-                });
+                let answers = Arc::clone(&all_answers);
+                thread::spawn(move || pass_answers(from_server, to_client, &answers));
                 let (seen, rule) = (Arc::clone(&all_seen), Arc::clone(&rules));
                 thread::spawn(move || pass(client, server, &seen, &rule));
             }
         });
-        Self { port, seen, rule }
+        Self { port, seen, rule, answers }
     }
 
     /// Keeps back what this chooses, from now on.
     pub(crate) fn hold(&self, rule: impl FnMut(&str) -> bool + Send + 'static) {
         *self.rule.lock() = Box::new(rule);
+    }
+
+    pub(crate) fn answers(&self) -> Arc<Answers> {
+        Arc::clone(&self.answers)
     }
 
     /// How many requests are, or were, kept back.
@@ -65,6 +81,18 @@ impl Relay {
     pub(crate) fn take_lines(&self) -> Vec<String> {
         std::mem::take(&mut self.seen.lock().lines)
     }
+}
+
+fn pass_answers(mut server: TcpStream, mut client: TcpStream, answers: &Answers) {
+    let mut buffer = vec![0; 16 << 10];
+    while let Ok(read @ 1..) = server.read(&mut buffer) {
+        answers.seen.fetch_add(1, SeqCst);
+        let _passes = answers.gate.lock();
+        if client.write_all(&buffer[..read]).is_err() {
+            break;
+        }
+    }
+    let _ = client.shutdown(Shutdown::Both);
 }
 
 /// The range that a request asks for, behind a space; or nothing.

@@ -109,6 +109,15 @@ pub enum HttpError {
         /// The server's message.
         said: String,
     },
+    /// The registry has lost the upload that it began.
+    #[error(
+        "{said}: the registry does not know the upload that it began (it may have been started again, or several \
+         answer that have not the same `http.secret`); the same command sends it anew"
+    )]
+    UploadLost {
+        /// What it was asked, and its answer.
+        said: String,
+    },
     /// The registry does not have what it had.
     #[error(
         "the registry has no {what}, or has it no longer (it answered 404): `headstart convert --replace` removes \
@@ -155,9 +164,13 @@ pub enum HttpError {
     Offline,
 }
 
-/// What gives a login to a bucket; that of a registry is in its own documentation.
+/// What gives a login to a bucket, or to a registry.
 fn login_of(host: &str) -> String {
-    if host.starts_with("s3://") { format!(": {}", crate::cloud::S3_LOGIN) } else { String::new() }
+    if host.starts_with("s3://") {
+        format!(": {}", crate::cloud::S3_LOGIN)
+    } else {
+        format!(": `podman login {host}` or `docker login {host}` gives it")
+    }
 }
 
 impl HttpError {
@@ -169,7 +182,7 @@ impl HttpError {
             Self::Status { status, .. } => may_pass(*status),
             // docker-registry says so of what is right, while another client sends a blob that both have.
             Self::Refused { status, said, .. } => may_pass(*status) || said.starts_with(DIGEST_INVALID),
-            Self::Cut { .. } | Self::Nonsense { .. } | Self::Slow { .. } => true,
+            Self::Cut { .. } | Self::Nonsense { .. } | Self::Slow { .. } | Self::UploadLost { .. } => true,
             // A server that ignores ranges ignores the next one as well.
             Self::Address { .. }
             | Self::RangesIgnored

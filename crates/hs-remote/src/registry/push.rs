@@ -1,6 +1,7 @@
 //! Sending an image to a registry: distribution specification 1.1, "Push".
 
 use std::fs::File;
+use std::ops::Range;
 use std::os::unix::fs::FileExt;
 use std::path::Path;
 use std::sync::Arc;
@@ -168,6 +169,12 @@ pub(super) fn send_manifest(
     }
 }
 
+/// The registry does not know an upload.
+fn lost(answer: &Answer) -> HttpError {
+    let said = refused("the upload", answer).to_string();
+    HttpError::UploadLost { said }
+}
+
 /// A blob that is being sent.
 pub(super) struct Upload {
     /// Where its next bytes go; the address changes after each piece.
@@ -218,22 +225,24 @@ impl Upload {
         })?;
         match answer.status {
             202 | 204 => self.moved(&answer),
+            404 => Err(lost(&answer)),
             _ => Err(refused("a piece of the blob", &answer)),
         }
     }
 
-    /// How much of it is there.
-    fn stands_at(&mut self, access: &Access) -> Result<u64, HttpError> {
+    /// How much of it is there. That the registry has lost it is an answer, which is not asked for again.
+    fn stands_at(&mut self, access: &Access) -> Result<Result<u64, HttpError>, HttpError> {
         let answer = access.ask(&Method::GET, &self.place, |asked| asked)?;
-        if answer.status != 204 {
-            return Err(refused("how far an upload is", &answer));
+        match answer.status {
+            204 => self.moved(&answer)?,
+            404 => return Ok(Err(lost(&answer))),
+            _ => return Err(refused("how far an upload is", &answer)),
         }
-        self.moved(&answer)?;
         let field = answer.headers.get(RANGE).and_then(|field| field.to_str().ok());
         let last =
             field.and_then(|field| field.trim_start_matches("bytes=").split_once('-')?.1.parse::<u64>().ok());
         // The answer 0-0 can mean nothing or one byte. Our pieces are larger.
-        Ok(last.filter(|last| *last > 0).map_or(0, |last| last + 1))
+        Ok(Ok(last.filter(|last| *last > 0).map_or(0, |last| last + 1)))
     }
 
     pub(super) fn finish(&self, access: &Access, digest: Sha256, rest: &[u8]) -> Result<(), HttpError> {
@@ -244,6 +253,7 @@ impl Upload {
         })?;
         match answer.status {
             201 | 204 => Ok(()),
+            404 => Err(lost(&answer)),
             _ => Err(refused("the end of the blob", &answer)),
         }
     }
@@ -308,8 +318,8 @@ impl<'a> Sending<'a> {
         self.tries.often(|| what(self.access))
     }
 
-    /// Sends the blob in pieces, from where an earlier process stopped. After a fault it continues from where
-    /// the registry is. Returns how many bytes were missing, and how many were there.
+    /// Sends the blob in pieces, from where an earlier process stopped; anew where the registry has lost what
+    /// it had. Returns how many bytes were missing, and how many were there.
     fn send_file(
         &mut self,
         artifact: Artifact<'_>,
@@ -320,11 +330,51 @@ impl<'a> Sending<'a> {
         let access = self.access;
         let refused = |source| PushError::Refused { address: access.address().to_string(), source };
         let unfinished = unfinished(artifact, access.address(), digest);
-        let (mut upload, mut at) = self.recall(&unfinished, size).map_err(refused)?;
-        let (mut done, first) = (0, at);
-        while at < size {
+        let (mut upload, mut first) = self.recall(&unfinished, size).map_err(refused)?;
+        let mut losses = 0;
+        loop {
+            let sent = self.send_pieces(artifact, &mut upload, &unfinished, first..size, pushing);
+            let ended = sent.and_then(|()| self.finish(&upload, digest, &unfinished).map_err(refused));
+            let lost = match ended {
+                Ok(()) => {
+                    unfinished.forget();
+                    return Ok((size - first, first));
+                }
+                Err(PushError::Refused { source: lost @ HttpError::UploadLost { .. }, .. }) => lost,
+                Err(error) => {
+                    if matches!(&error, PushError::Refused { source, .. } if !source.is_transient()) {
+                        unfinished.forget();
+                    } else if unfinished.recall().is_some() && !matches!(error, PushError::Interrupted { .. })
+                    {
+                        log::warn!("{}: {KEPT}", access.address());
+                    }
+                    return Err(error);
+                }
+            };
+            unfinished.forget();
+            self.tries.pause(&mut losses, lost).map_err(refused)?;
+            (upload, first) = (self.try_often(Upload::begin).map_err(refused)?, 0);
+        }
+    }
+
+    /// Sends these bytes. After a fault it continues from where the registry is.
+    fn send_pieces(
+        &mut self,
+        artifact: Artifact<'_>,
+        upload: &mut Upload,
+        unfinished: &Unfinished,
+        bytes: Range<u64>,
+        pushing: &mut Pushing<'_>,
+    ) -> Result<(), PushError> {
+        let access = self.access;
+        let refused = |source| PushError::Refused { address: access.address().to_string(), source };
+        let (mut at, mut faults) = (bytes.start, 0);
+        loop {
             unfinished.note(&format!("{} {}", upload.place, upload.least_bytes));
-            if pushing(at, size).is_break() {
+            if at == bytes.end {
+                return Ok(());
+            }
+            if pushing(at, bytes.end).is_break() {
                 let is_kept = unfinished.is_noted() && at > 0;
                 if !is_kept {
                     unfinished.forget();
@@ -332,7 +382,7 @@ impl<'a> Sending<'a> {
                 }
                 return Err(PushError::Interrupted { address: access.address().to_string(), is_kept });
             }
-            let length = PIECE_BYTES.max(upload.least_bytes).min(size - at);
+            let length = PIECE_BYTES.max(upload.least_bytes).min(bytes.end - at);
             let mut piece = vec![0; length as usize];
             artifact.file.read_exact_at(&mut piece, at).map_err(|source| {
                 unfinished.forget();
@@ -340,30 +390,33 @@ impl<'a> Sending<'a> {
                 PushError::Read { path: artifact.path.display().to_string(), source }
             })?;
             match upload.send(access, at, &piece.into()) {
-                Ok(()) => (at, done) = (at + length, 0),
+                Ok(()) => (at, faults) = (at + length, 0),
+                Err(error @ HttpError::UploadLost { .. }) => return Err(refused(error)),
                 Err(error) => {
-                    if !error.is_transient() {
-                        unfinished.forget();
-                    }
-                    let kept = |error: HttpError| {
-                        if error.is_transient() && unfinished.is_noted() {
-                            log::warn!("{}: {KEPT}", access.address());
-                        }
-                        refused(error)
-                    };
-                    self.tries.pause(&mut done, error).map_err(&kept)?;
-                    at = self.resume(&mut upload).map_err(kept)?;
+                    self.tries.pause(&mut faults, error).map_err(refused)?;
+                    let stands = self.try_often(|access| upload.stands_at(access)).map_err(refused)?;
+                    at = stands.map_err(refused)?.min(bytes.end);
                 }
             }
         }
-        let finished = self.try_often(|access| upload.finish(access, digest, &[]));
-        // An upload that ends with another digest is not continued either.
-        unfinished.forget();
-        // An end whose answer was lost is still an end.
-        match finished {
-            Err(error) if !exists(access, digest).unwrap_or(false) => Err(refused(error)),
-            _ => Ok((size - first, first)),
+    }
+
+    /// Ends an upload. An end whose answer was lost is still an end.
+    fn finish(&mut self, upload: &Upload, digest: Sha256, unfinished: &Unfinished) -> Result<(), HttpError> {
+        let ended = self.try_often(|access| match upload.finish(access, digest, &[]) {
+            // It is not there the next time either.
+            Err(lost @ HttpError::UploadLost { .. }) => Ok(Err(lost)),
+            ended => ended.map(Ok),
+        });
+        let Err(error) = ended.flatten() else { return Ok(()) };
+        if exists(self.access, digest).unwrap_or(false) {
+            return Ok(());
         }
+        // One that ends with another digest is not continued.
+        if matches!(error, HttpError::Refused { .. }) {
+            unfinished.forget();
+        }
+        Err(error)
     }
 
     /// The upload of an earlier process, and how far it is; a new one when there is none, or the registry
@@ -372,23 +425,11 @@ impl<'a> Sending<'a> {
         if let Some((place, least_bytes)) = recall(unfinished) {
             let mut upload = Upload { place, least_bytes };
             match self.try_often(|access| upload.stands_at(access)) {
-                Ok(at) if at <= size => return Ok((upload, at)),
+                Ok(Ok(at)) if at <= size => return Ok((upload, at)),
                 Ok(_) | Err(HttpError::Refused { .. }) => unfinished.forget(),
                 Err(error) => return Err(error),
             }
         }
         Ok((self.try_often(Upload::begin)?, 0))
-    }
-
-    /// Where to continue: an upload that the registry has removed is begun again.
-    fn resume(&mut self, upload: &mut Upload) -> Result<u64, HttpError> {
-        match self.try_often(|access| upload.stands_at(access)) {
-            Ok(at) => Ok(at),
-            Err(HttpError::Refused { status: 404, .. }) => {
-                *upload = self.try_often(Upload::begin)?;
-                Ok(0)
-            }
-            Err(error) => Err(error),
-        }
     }
 }
