@@ -69,11 +69,7 @@ fn add(table: &Table, container: &OsStr, image: &OsStr, quiet: bool) -> anyhow::
     let entry = of_resolved(&RegistryAddress::parse(&address)?, artifact)?;
     check_container(&opened, &entry, &reference)?;
     if !quiet {
-        hs_output::note!(
-            "{} is mounted for {reference} and its {} layers",
-            entry.artifact,
-            entry.chain.len()
-        );
+        hs_output::note!("{} is mounted for {reference} (layers: {})", entry.artifact, entry.chain.len());
     }
     table.put(Entry { reference, ..entry })
 }
@@ -137,7 +133,7 @@ fn list(table: &Table, json: bool) -> anyhow::Result<()> {
         return show::json(&serde_json::json!({ "images": entries }));
     }
     for Entry { reference, artifact, chain, .. } in entries {
-        show::line(format_args!("{reference}: {artifact} ({} layers)", chain.len()));
+        show::line(format_args!("{reference}: {artifact} (layers: {})", chain.len()));
     }
     Ok(())
 }
