@@ -19,6 +19,8 @@ pub enum FileKind {
     Pack,
     /// A profile: the record of one start.
     Profile,
+    /// An overlay: what was written to the disk of an image.
+    Overlay,
     /// A raw disk, with what was found in it.
     Disk(FsKind),
     /// A raw disk with a partition table, GPT or MBR, or a boot sector of no known file system.
@@ -50,10 +52,11 @@ pub enum FileKind {
 /// Offset, magic bytes and what they mean; the first that fits counts. From the documentation of each format.
 /// Formats that begin at byte 0 come first; ISO 9660 comes before the partition table, because hybrid images
 /// have both.
-const MAGICS: [(usize, &[u8], FileKind); 34] = [
+const MAGICS: [(usize, &[u8], FileKind); 35] = [
     (0, &SUPERBLOCK_MAGIC, FileKind::Image),
     (0, &PACK_MAGIC, FileKind::Pack),
     (0, b"HSPROF\0\0", FileKind::Profile),
+    (0, b"HSKEEP\0\0", FileKind::Overlay),
     (0, b"QFI\xfb", FileKind::Qcow2),
     (0, b"#!/bin/sh\n#V", FileKind::Cloop),
     (0, b"KDMV", FileKind::VirtualDisk),
@@ -147,6 +150,7 @@ impl fmt::Display for FileKind {
             Self::Image => f.write_str("a headstart image"),
             Self::Pack => f.write_str("a pack"),
             Self::Profile => f.write_str("a profile"),
+            Self::Overlay => f.write_str("an overlay (--keep)"),
             Self::Disk(Iso9660) => f.write_str("an ISO 9660 disc"),
             Self::Partitioned => f.write_str("a raw disk with a partition table"),
             Self::Disk(content) => write!(f, "a raw disk with {content}"),

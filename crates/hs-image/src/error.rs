@@ -282,6 +282,7 @@ fn what_to_do(path: &str, kind: FileKind) -> String {
         ),
         FileKind::Pack => ": its disk is needed as well".to_owned(),
         FileKind::Profile => format!(": `headstart optimize IMAGE --profile {path}` uses it"),
+        FileKind::Overlay => format!(": `headstart commit IMAGE {path}` makes one of it and of its disk"),
         FileKind::Cloop => format!(": `headstart import {path} -o IMAGE` makes an image of the disk in it"),
         FileKind::Qcow2 | FileKind::VirtualDisk => {
             format!(": `headstart build {path} -o IMAGE` makes an image of the disk in it")

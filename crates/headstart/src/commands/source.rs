@@ -160,6 +160,9 @@ fn what_to_do(path: &impl std::fmt::Display, kind: FileKind) -> String {
              disk of it"
         ),
         FileKind::Profile => ": give the disk or the directory, and this with --profile".to_owned(),
+        FileKind::Overlay => {
+            format!(": `headstart commit IMAGE {path}` makes an image of it and of its disk")
+        }
         FileKind::Qcow2 | FileKind::VirtualDisk => ": `headstart build` takes the disk out of it".to_owned(),
         FileKind::Cloop => ": `headstart import` takes the disk out of it".to_owned(),
         FileKind::Compressed(_) => ": unpack it, and give the disk in it".to_owned(),

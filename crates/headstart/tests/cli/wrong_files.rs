@@ -7,13 +7,14 @@ use crate::scene::{START, Scene, machine_has, run};
 /// Files of kinds that people mix up, and what each is called.
 fn mixed_up(scene: &Scene) -> Vec<(String, &'static str)> {
     scene.image("image.hsi", 30, 1);
-    let first_bytes: [(&str, usize, &[u8], &str); 6] = [
+    let first_bytes: [(&str, usize, &[u8], &str); 7] = [
         ("disk.qcow2", 0, b"QFI\xfb\0\0\0\x03", "a qcow2 file"),
         ("disk.vhdx", 0, b"vhdxfile", "a virtual disk"),
         ("disk.raw.gz", 0, &[0x1f, 0x8b, 0x08, 0], "compressed with gzip"),
         ("root.tar", 257, b"ustar", "a tar archive"),
         ("program", 0, b"\x7fELF", "a program"),
         ("start.hsp", 0, b"HSPROF\0\0", "a profile"),
+        ("mine.hsk", 0, b"HSKEEP\0\0", "an overlay"),
     ];
     let mut files = vec![(scene.arg("image.hsi"), "a headstart image")];
     for (name, offset, bytes, called) in first_bytes {
@@ -83,6 +84,7 @@ fn what_is_no_image_says_what_it_is_and_what_to_do() {
         run(["verify", &file]).fails(1, &[&file, called, "not a headstart image"]);
     }
     run(["verify", &scene.arg("start.hsp")]).fails(1, &["optimize IMAGE --profile"]);
+    run(["verify", &scene.arg("mine.hsk")]).fails(1, &["headstart commit IMAGE"]);
     for archive in ["root.tar", "disk.raw.gz"] {
         run(["verify", &scene.arg(archive)]).fails(1, &[&format!("{archive} -o IMAGE")]);
     }
