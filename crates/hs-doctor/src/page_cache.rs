@@ -65,7 +65,7 @@ fn judge_recording(tracefs: Option<&Path>, is_root: bool) -> Check {
 }
 
 /// What is found and what to do where tracefs is not seen.
-const fn without_tracefs<'a>(is_root: bool, otherwise: &'a str) -> (&'static str, &'a str) {
+const fn without_tracefs(is_root: bool, otherwise: &str) -> (&'static str, &str) {
     if is_root {
         ("no tracefs", "mount -t tracefs tracefs /sys/kernel/tracing")
     } else {

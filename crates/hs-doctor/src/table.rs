@@ -59,7 +59,7 @@ mod tests {
         ];
         let text = render(&checks, &uses::of(&checks));
         assert!(text.contains("MISSING") && text.contains("  mkfs.ext4: install it\n"), "{text}");
-        assert!(text.contains("\n\nstart a program  run     needs mkfs.ext4: install it\n"), "{text}");
+        assert!(text.contains("\n\nstart a program   run         needs mkfs.ext4: install it\n"), "{text}");
         assert!(text.ends_with("see a report      report      works\n"), "{text}");
         assert!(!render(&checks[..1], &[]).contains("What to do"));
     }

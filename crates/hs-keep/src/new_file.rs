@@ -1,8 +1,9 @@
 //! A file that is written as a whole, and takes the place of another one when all of it lasts.
 
 use std::fs::{self, File, Metadata};
+use std::io::{self, ErrorKind};
 use std::os::unix::ffi::OsStrExt;
-use std::os::unix::fs::{MetadataExt, chown};
+use std::os::unix::fs::{FileExt, MetadataExt, chown};
 use std::path::{Path, PathBuf};
 use std::time::Instant;
 
@@ -32,8 +33,7 @@ impl NewFile {
     pub fn instead_of(old: KeepFile, disk: (Digest, u64)) -> Result<Self, KeepError> {
         let place = fs::canonicalize(old.path()).map_err(KeepError::io("look at", old.path()))?;
         let beside = beside(&place);
-        // What an attempt that was killed has left.
-        let _ = fs::remove_file(&beside);
+        remove_left(&beside)?;
         let file = KeepFile::locked(&beside, OpenedAs::Keeping, Instant::now())?;
         let overlay = match file.overlay(Some(disk), true) {
             Ok(overlay) => overlay,
@@ -79,7 +79,7 @@ impl NewFile {
                 Ok(()) => return Ok(()),
                 Err(Refusal::NeedsSpace) => file.take_space(&mut self.overlay, data)?,
                 Err(refusal @ (Refusal::OutsideDisk | Refusal::ReadOnly)) => {
-                    let error = std::io::Error::other(refusal);
+                    let error = io::Error::other(refusal);
                     return Err(KeepError::io("write", file.path())(error));
                 }
                 Err(_) => file.run_alone(&mut self.overlay)?,
@@ -118,7 +118,7 @@ impl NewFile {
     }
 
     /// Gives the new file owner and mode of the old one.
-    fn set_up_like(&self, about: &Metadata) -> std::io::Result<()> {
+    fn set_up_like(&self, about: &Metadata) -> io::Result<()> {
         let own = fs::metadata(&self.beside)?;
         if (own.uid(), own.gid()) != (about.uid(), about.gid()) {
             chown(&self.beside, Some(about.uid()), Some(about.gid()))?;
@@ -133,6 +133,25 @@ impl Drop for NewFile {
             let _ = fs::remove_file(&self.beside);
         }
     }
+}
+
+/// Removes what an attempt that was killed has left, and no other file.
+fn remove_left(beside: &Path) -> Result<(), KeepError> {
+    let mut magic = [0; hs_overlay::MAGIC.len()];
+    let is_ours = match File::open(beside) {
+        Err(error) if error.kind() == ErrorKind::NotFound => return Ok(()),
+        Err(error) => return Err(KeepError::io("read", beside)(error)),
+        // It may have ended before the first block.
+        Ok(file) => match file.read_at(&mut magic, 0) {
+            Ok(0) => true,
+            read => read.is_ok() && (magic == *hs_overlay::MAGIC || magic == [0; 8]),
+        },
+    };
+    if !is_ours {
+        let another = io::Error::new(ErrorKind::AlreadyExists, "another file is there; move it away");
+        return Err(KeepError::io("write", beside)(another));
+    }
+    fs::remove_file(beside).map_err(KeepError::io("remove", beside))
 }
 
 /// Where the new file is written.

@@ -45,5 +45,6 @@ pub use layout::{FIRST_SEGMENT_BYTE, Identity, MAX_SNAPSHOTS, SEGMENT_BYTES};
 pub use map::{Content, ExtentMap};
 pub use opening::{Needed, Opening};
 pub use overlay::{Figures, Limits, Overlay, Piece, Source, Trouble};
+pub use slot::MAGIC;
 pub use snapshot::Snapshot;
 pub use waiting::{ChangeKind, Waiting};

@@ -9,7 +9,8 @@ use crate::layout::{
     SEGMENT_BYTES, field,
 };
 
-const MAGIC: &[u8; 8] = b"HSKEEP\0\0";
+/// The first bytes of an overlay.
+pub const MAGIC: &[u8; 8] = b"HSKEEP\0\0";
 const VERSION: u32 = 1;
 const CHECKSUM_AT: usize = BLOCK - 32;
 const SEGMENTS_AT: usize = 208;

@@ -288,7 +288,14 @@ fn files_of_changes_are_listed_compacted_and_reverted() {
     assert!(write(3) == [1; 1 << 20]);
     run(["overlay", "revert", &keep, "second"]).fails(1, &["no snapshot 'second'"]);
     run(["overlay", "delete", &keep, "first"]).ok();
+    // Of what lies where the new file is written only an earlier attempt's is removed.
+    let beside = scene.arg("changes.unfinished");
+    fs::write(&beside, "mine").expect("written");
+    run(["overlay", "compact", &keep]).fails(1, &[&beside, "another file is there"]);
+    assert_eq!(fs::read(&beside).expect("it stays"), b"mine");
+    fs::copy(&keep, &beside).expect("copied");
     let compacted = run(["overlay", "compact", &keep, "--json"]).ok().json();
+    assert!(!fs::exists(&beside).expect("looked"));
     assert!(compacted["after_bytes"].as_u64() <= compacted["before_bytes"].as_u64(), "{compacted}");
     assert!(write(4) == [3; 1 << 20]);
     run(["overlay", "check", &keep]).ok();

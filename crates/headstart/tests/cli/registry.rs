@@ -2,12 +2,15 @@
 
 use std::fs;
 use std::io::{Read, Write};
-use std::net::{Shutdown, TcpListener, TcpStream};
+use std::net::{Ipv4Addr, Shutdown, SocketAddrV4, TcpListener, TcpStream};
+use std::os::fd::OwnedFd;
 use std::os::unix::fs::FileExt;
 use std::process::{Child, Command, Stdio};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering::SeqCst};
 
+use rustix::net::sockopt::set_socket_reuseaddr;
+use rustix::net::{AddressFamily, SocketType};
 use rustix::process::Signal;
 
 use crate::relay::Relay;
@@ -27,6 +30,9 @@ pub(crate) struct Registry {
     child: Child,
     pub(crate) port: u16,
     log: std::path::PathBuf,
+    /// Bound to its port and never listening, so that while it is started again no connection of another
+    /// test begins there.
+    place: Arc<OwnedFd>,
 }
 
 impl Registry {
@@ -48,8 +54,17 @@ impl Registry {
         format!("auth: {{htpasswd: {{realm: test, path: {}}}}}\n", scene.arg("htpasswd"))
     }
 
-    /// Starts it with this configuration, which says a port of 127.0.0.1.
+    /// Starts it with this configuration, whose port of 127.0.0.1 is 0 where any will do.
     pub(crate) fn start_with(scene: &Scene, config: &str) -> Self {
+        let place = rustix::net::socket(AddressFamily::INET, SocketType::STREAM, None).expect("a socket");
+        set_socket_reuseaddr(&place, true).expect("set");
+        rustix::net::bind(&place, &SocketAddrV4::new(Ipv4Addr::LOCALHOST, 0)).expect("bound");
+        let place = TcpListener::from(place);
+        let address = place.local_addr().expect("an address").to_string();
+        Self::start_at(scene, &config.replace("127.0.0.1:0", &address), Arc::new(place.into()))
+    }
+
+    fn start_at(scene: &Scene, config: &str, place: Arc<OwnedFd>) -> Self {
         fs::write(scene.path("registry.yml"), config).expect("written");
         let log = scene.path("registry.log");
         let file = fs::File::options().create(true).append(true).open(&log).expect("a file");
@@ -61,7 +76,7 @@ impl Registry {
             .stderr(file)
             .spawn()
             .expect("it starts");
-        let mut registry = Self { child, port: 0, log };
+        let mut registry = Self { child, port: 0, log, place };
         wait_until("the registry listens", || {
             let said = registry.said();
             let port = said.split("listening on 127.0.0.1:").nth(1).map(|rest| rest.split('"').next());
@@ -73,11 +88,11 @@ impl Registry {
 
     /// Kills it and starts another with its data, at the same address. The log of requests begins anew.
     pub(crate) fn again(self, scene: &Scene) -> Self {
-        let (log, port) = (self.log.clone(), self.port);
+        let (log, place) = (self.log.clone(), Arc::clone(&self.place));
         drop(self);
         fs::remove_file(log).expect("there was one");
         let config = fs::read_to_string(scene.path("registry.yml")).expect("written");
-        Self::start_with(scene, &config.replace("127.0.0.1:0", &format!("127.0.0.1:{port}")))
+        Self::start_at(scene, &config, place)
     }
 
     /// The same. It removes manifests from now on.

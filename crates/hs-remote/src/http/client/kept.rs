@@ -70,3 +70,37 @@ pub(super) async fn send(client: &Client, mut request: Request) -> reqwest::Resu
     }
     client.execute(request).await
 }
+
+#[cfg(test)]
+mod tests {
+    use std::future::{Ready, ready};
+    use std::task::Waker;
+
+    use super::*;
+
+    /// Ready or not.
+    struct Connects(bool);
+
+    impl Service<()> for Connects {
+        type Response = ();
+        type Error = ();
+        type Future = Ready<Result<(), ()>>;
+
+        fn poll_ready(&mut self, _: &mut Context<'_>) -> Poll<Result<(), ()>> {
+            if self.0 { Poll::Ready(Ok(())) } else { Poll::Pending }
+        }
+
+        fn call(&mut self, (): ()) -> Self::Future {
+            ready(Ok(()))
+        }
+    }
+
+    #[test]
+    fn what_notes_connections_is_ready_when_what_makes_them_is() {
+        let mut context = Context::from_waker(Waker::noop());
+        for is_ready in [false, true] {
+            let mut noting = NoteConnects.layer(Connects(is_ready));
+            assert_eq!(noting.poll_ready(&mut context).is_ready(), is_ready);
+        }
+    }
+}

@@ -1,5 +1,6 @@
 //! The store against servers that exist only in memory, some of which behave badly. No network, no waiting.
 
+mod addresses;
 mod faulty;
 mod trickle;
 mod versions;
