@@ -296,9 +296,6 @@ impl Server<'_> {
         if let (Some(held), Some(((), mut memory))) = (&mut held, kept.take("replay")?) {
             held.replay = memory.pop();
         }
-        if held.as_ref().is_some_and(|held| held.negotiated.has_resend()) {
-            self.supervisor.end_predecessor();
-        }
         if held.is_none() {
             let died_early = self.supervisor.restarts() > 0;
             if (args.clear_dead || died_early) && hs_linux::mounts::clear_dead(&args.dir, args.fs.as_deref())?
@@ -381,11 +378,7 @@ impl Server<'_> {
             ..MountFsOptions::default()
         };
         // It may have been mounting when it died; this very disk lets it come to an end.
-        // Where what was taken is refused, this would refuse what came since.
-        let asks = !self.supervisor.refuses_waiting();
-        if self.supervisor.wait_for_predecessor(PREDECESSOR_PATIENCE) && asks {
-            served.session().ask_again()?;
-        }
+        self.supervisor.wait_for_predecessor(PREDECESSOR_PATIENCE);
         if self.supervisor.restarts() > 0
             && let Some(mounted) = served.adopt_fs(target, &options)?
         {

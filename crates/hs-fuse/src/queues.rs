@@ -57,14 +57,11 @@ impl Queues {
             log::warn!("reads that were under way fail: this kernel cannot resend them (Linux 6.9 can)");
             return Ok(Self::new(first, can_resend, threads));
         }
-        ask_again(&first)?;
+        first
+            .notify(notify::RESEND, &[])
+            .map_err(|errno| FuseError::FuseDevice { path: FUSE_DEVICE.into(), source: errno.into() })?;
         let taken_from = std::iter::once(first).chain(devices).map(Arc::new).collect();
         Ok(Self { taken_from, held: None })
-    }
-
-    /// Asks once more for what was taken and not answered.
-    pub(super) fn ask_again(&self) -> Result<(), FuseError> {
-        self.taken_from.first().map_or(Ok(()), |device| ask_again(device))
     }
 
     /// The queue from which this thread takes requests; several may share one.
@@ -77,10 +74,4 @@ impl Queues {
         let taken_from = if self.held.is_some() { &[][..] } else { &self.taken_from };
         self.held.iter().map(AsFd::as_fd).chain(taken_from.iter().map(|device| device.as_fd()))
     }
-}
-
-fn ask_again(device: &Device) -> Result<(), FuseError> {
-    device
-        .notify(notify::RESEND, &[])
-        .map_err(|errno| FuseError::FuseDevice { path: FUSE_DEVICE.into(), source: errno.into() })
 }

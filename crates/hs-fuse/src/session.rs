@@ -320,15 +320,6 @@ impl Session {
         self.files.replay().map(|replay| replay.as_fd())
     }
 
-    /// Asks the kernel once more for what a server before this one had taken, if it can send that again: one
-    /// that dies may have taken something after [`resume`](Self::resume) asked.
-    ///
-    /// # Errors
-    /// When the connection has ended.
-    pub fn ask_again(&self) -> Result<(), FuseError> {
-        if self.negotiated.has_resend() { self.queues.ask_again() } else { Ok(()) }
-    }
-
     /// A way to push bytes into the kernel's page cache.
     pub fn pusher(&self) -> Pusher {
         let (queue, workers) = (Arc::clone(self.queues.of_thread(0)), Arc::clone(&self.workers));

@@ -7,28 +7,19 @@
 use std::collections::BTreeMap;
 use std::io::{IoSlice, IoSliceMut};
 use std::mem::MaybeUninit;
-use std::os::fd::{AsFd, AsRawFd, BorrowedFd, FromRawFd, OwnedFd};
-use std::time::Duration;
+use std::os::fd::{AsFd, BorrowedFd, FromRawFd, OwnedFd};
 
 use anyhow::{Context, bail};
 use hs_fuse::Abort;
-use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use rustix::io::Errno;
 use rustix::net::{
     RecvAncillaryBuffer, RecvAncillaryMessage, RecvFlags, ReturnFlags, SendAncillaryBuffer,
     SendAncillaryMessage, SendFlags, recvmsg, sendmsg,
 };
-use rustix::process::{Signal, pidfd_send_signal};
 use serde::de::DeserializeOwned;
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
 
-use crate::supervisor::is_dying;
-
-/// How long a server that is killed may take to let go of everything.
-const DEATH_PATIENCE: Duration = Duration::from_secs(10);
-/// The same of one that was killed before: it may wait for its own disk, and readers wait with it.
-const DYING_PATIENCE: Duration = Duration::from_secs(1);
 /// Descriptors with one message: a session has one for each of its threads at most, a server one for each
 /// address.
 const MOST_DESCRIPTORS: usize = 64;
@@ -220,30 +211,16 @@ impl Supervisor {
         self.refuse_waiting
     }
 
-    /// Ends the server before this one, if it lives: its supervisor may have died alone. What a server takes
-    /// after the kernel was asked to send everything again would be sent to no other, and one that is killed
-    /// may take a request yet.
-    pub fn end_predecessor(&self) {
-        let Some(predecessor) = &self.predecessor else { return };
-        let Some(process) = process_of(predecessor) else { return };
-        let mut patience = DYING_PATIENCE;
-        if !is_dying(process) {
-            log::warn!("the server before this one has lost its supervisor: it is ended");
-            let _ = pidfd_send_signal(predecessor, Signal::KILL);
-            patience = DEATH_PATIENCE;
-        }
-        is_gone_within(predecessor, patience);
-    }
-
     /// Waits until the server before this one has let go of everything: a thread of it may have been waiting
-    /// for its own disk, which only this one can answer. Call it when the disk is served again. Whether there
-    /// was one.
-    pub fn wait_for_predecessor(&mut self, patience: Duration) -> bool {
-        let Some(predecessor) = self.predecessor.take() else { return false };
-        if !is_gone_within(&predecessor, patience) {
+    /// for its own disk, which only this one can answer. Call it when the disk is served again.
+    pub fn wait_for_predecessor(&mut self, patience: std::time::Duration) {
+        use rustix::event::{PollFd, PollFlags, Timespec, poll};
+        let Some(predecessor) = self.predecessor.take() else { return };
+        let timeout = Timespec::try_from(patience).ok();
+        let mut events = [PollFd::new(&predecessor, PollFlags::IN)];
+        if !matches!(poll(&mut events, timeout.as_ref()), Ok(1..)) {
             log::warn!("the server before this one has not ended after {} s", patience.as_secs());
         }
-        true
     }
 
     /// Has it keep `descriptors` for the next server, which is told `about` them.
@@ -288,17 +265,6 @@ impl Supervisor {
             log::warn!("there is no supervisor any more: {error:#}");
         }
     }
-}
-
-fn is_gone_within(process: &OwnedFd, patience: Duration) -> bool {
-    let timeout = Timespec::try_from(patience).ok();
-    matches!(poll(&mut [PollFd::new(process, PollFlags::IN)], timeout.as_ref()), Ok(1..))
-}
-
-/// The process of a descriptor: proc(5), `fdinfo`. None of one that is gone.
-fn process_of(descriptor: &OwnedFd) -> Option<u32> {
-    let about = std::fs::read_to_string(format!("/proc/self/fdinfo/{}", descriptor.as_raw_fd())).ok()?;
-    about.lines().find_map(|line| line.strip_prefix("Pid:")?.trim().parse().ok())
 }
 
 #[cfg(test)]

@@ -15,7 +15,6 @@ use anyhow::Context;
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use rustix::net::{AddressFamily, RecvFlags, SocketFlags, SocketType, socketpair};
 use rustix::process::{Pid, PidfdFlags, Signal, pidfd_open, pidfd_send_signal};
-use serde_json::Value;
 
 use crate::background::{LogFile, Parent, again, inherit, inherited};
 use crate::backoff::{Backoff, Death};
@@ -36,9 +35,6 @@ const LAST_PATIENCE: Duration = Duration::from_secs(2);
 const ONE_WORD: Duration = Duration::from_secs(1);
 /// How often a server is looked at that may be dead without having ended, see [`is_dying`].
 const LOOK: Timespec = Timespec { tv_sec: 0, tv_nsec: 500_000_000 };
-
-/// Under this name the keeper has the process of the server.
-const SERVER: &str = "server";
 
 /// How a server is started, and what is done when none can be.
 pub struct Plan<'a> {
@@ -72,8 +68,7 @@ impl<'a> Plan<'a> {
 /// # Errors
 /// When none can be started, or one after the other dies.
 pub fn supervise(plan: &Plan<'_>) -> anyhow::Result<i32> {
-    let (keeper, mut kept) = handover::Supervisor::at(plan.keeper_fd)?;
-    let orphan = kept.take::<()>(SERVER)?.and_then(|((), mut process)| process.pop());
+    let (keeper, kept) = handover::Supervisor::at(plan.keeper_fd)?;
     let parent = plan.ready_fd.map(Parent::at).transpose()?;
     // A background server has told its parent; the manager of that one was not this one's.
     let manager = if plan.ready_fd.is_none() { Manager::of_this_process() } else { Manager::none() };
@@ -81,7 +76,6 @@ pub fn supervise(plan: &Plan<'_>) -> anyhow::Result<i32> {
     supervisor.reloads = plan.reloads;
     supervisor.for_first = plan.first_fd.map(inherited).transpose()?;
     (supervisor.restarts, supervisor.kept, supervisor.keeper) = (keeper.restarts(), kept, keeper);
-    supervisor.orphan = orphan;
     careful::take_care();
     let ended = supervisor.run(plan);
     // A server that was killed may wait for its own disk, which no server answers any more.
@@ -118,8 +112,6 @@ struct Supervisor {
     is_abandoned: bool,
     /// Servers that died and have not let go of everything.
     dying: Vec<Child>,
-    /// The server of the supervisor before this one, which may live.
-    orphan: Option<OwnedFd>,
 }
 
 /// What the supervisor waits for while there is a server.
@@ -170,7 +162,6 @@ impl Supervisor {
             is_ending: false,
             is_abandoned: false,
             dying: Vec::new(),
-            orphan: None,
         }
     }
 
@@ -233,7 +224,7 @@ impl Supervisor {
         self.kept.send_all(&ours)?;
         let before = match self.dying.last() {
             Some(child) => Some(pidfd(child)?),
-            None => self.orphan.take(),
+            None => None,
         };
         let before: Vec<_> = before.iter().map(std::os::fd::AsFd::as_fd).collect();
         if self.suspects_requests {
@@ -248,10 +239,7 @@ impl Supervisor {
         inherit(&mut command, &passed);
         let mut child = command.spawn().context("start the server")?;
         drop((theirs, for_first));
-        let watched = pidfd(&child).and_then(|process| {
-            self.keeper.keep_if_it_can(SERVER, &Value::Null, std::slice::from_ref(&process));
-            self.watch(&mut child, &process, ours)
-        });
+        let watched = pidfd(&child).and_then(|process| self.watch(&mut child, &process, ours));
         if watched.is_err() {
             // No program would know of it any more.
             let _ = child.kill();
@@ -419,7 +407,7 @@ fn how(status: Option<ExitStatus>) -> String {
 /// Whether a process has been killed without ending: a thread of it may wait, where no signal reaches it, for
 /// a read of its own disk, which only the next server can answer. Until then the kernel does not say that the
 /// process is gone.
-pub(crate) fn is_dying(process: u32) -> bool {
+fn is_dying(process: u32) -> bool {
     let status = std::fs::read_to_string(format!("/proc/{process}/status")).unwrap_or_default();
     is_dying_by(&status)
 }
