@@ -167,7 +167,9 @@ fn a_container_whose_login_has_expired_says_so_and_starts_after_the_next_login()
     assert!(!ran.stderr.contains("0utdated") && !containers.log().contains("0utdated"), "{ran:?}");
     // Nothing is started again.
     log_in(SECRET);
-    assert_eq!(containers.run(&image, "four", &["md5sum", "/data"]).ok().stdout, expected);
+    // `ctr` may lose what is said last.
+    let sum = expected.split(' ').next().expect("a sum");
+    containers.run(&image, "four", &["sh", "-c", &format!("md5sum /data | grep -q {sum}")]).ok();
     assert!(containers.log().contains(&format!("{next}, which has the same disk")), "{}", containers.log());
     drop(registry);
     containers.end(&[&image]);
