@@ -48,8 +48,8 @@ use hs_start::server_files::Origin;
 use hs_start::start::{self, PrefetchLimits, PrefetchMode};
 use hs_start::trace::{Traced, Tracer};
 
-/// How long the dead server before this one may take to release its mounts.
-const PREDECESSOR_PATIENCE: Duration = Duration::from_secs(20);
+/// How long the dead servers before this one may take to release their mounts.
+const PREDECESSORS_PATIENCE: Duration = Duration::from_secs(20);
 
 /// What is shown, and how.
 #[derive(Clone, Debug)]
@@ -185,7 +185,7 @@ struct Server<'a> {
 }
 
 impl Server<'_> {
-    fn run(mut self, mut kept: HandedOver) -> anyhow::Result<()> {
+    fn run(self, mut kept: HandedOver) -> anyhow::Result<()> {
         let args = self.args;
         let default = if args.fs.is_some() { PrefetchMode::Warm } else { PrefetchMode::Push };
         let mode = args.prefetch.unwrap_or(default);
@@ -335,12 +335,18 @@ impl Server<'_> {
                 .and_then(|()| self.hold(session))
                 .map_err(io::Error::other)
         };
+        // A write that is done twice could come behind a later one.
+        let may_ask_again = keep.is_none() && held.as_ref().is_some_and(HeldSession::can_be_asked_again);
         let served = match held {
             Some(held) => ServedImage::resume(store, held, &config, watch, keep)?,
             None => ServedImage::start_held(store, &args.dir, &config, watch, keep, &hold)?,
         };
         // The disk is shown by now, so what it was attached with is no longer kept.
         hold(served.session(), served.disk())?;
+        // They may have been mounting when they died; this very disk lets that come to an end.
+        if self.supervisor.wait_for_predecessors(PREDECESSORS_PATIENCE) && may_ask_again {
+            served.session().ask_again()?;
+        }
         Ok((on_medium, served))
     }
 
@@ -355,12 +361,7 @@ impl Server<'_> {
     }
 
     /// Mounts the file system in the disk, unless a server that died had.
-    fn mount_fs(
-        &mut self,
-        served: &ServedImage,
-        target: &Path,
-        mode: PrefetchMode,
-    ) -> anyhow::Result<MountedFs> {
+    fn mount_fs(&self, served: &ServedImage, target: &Path, mode: PrefetchMode) -> anyhow::Result<MountedFs> {
         let args = self.args;
         let options = MountFsOptions {
             direct_io: mode != PrefetchMode::Push,
@@ -377,8 +378,6 @@ impl Server<'_> {
             inode_readahead_blocks: (mode.prefetching() != Prefetching::Off).then_some(1),
             ..MountFsOptions::default()
         };
-        // It may have been mounting when it died; this very disk lets it come to an end.
-        self.supervisor.wait_for_predecessor(PREDECESSOR_PATIENCE);
         if self.supervisor.restarts() > 0
             && let Some(mounted) = served.adopt_fs(target, &options)?
         {

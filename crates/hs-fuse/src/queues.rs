@@ -57,11 +57,17 @@ impl Queues {
             log::warn!("reads that were under way fail: this kernel cannot resend them (Linux 6.9 can)");
             return Ok(Self::new(first, can_resend, threads));
         }
-        first
-            .notify(notify::RESEND, &[])
-            .map_err(|errno| FuseError::FuseDevice { path: FUSE_DEVICE.into(), source: errno.into() })?;
         let taken_from = std::iter::once(first).chain(devices).map(Arc::new).collect();
-        Ok(Self { taken_from, held: None })
+        let queues = Self { taken_from, held: None };
+        queues.ask_again()?;
+        Ok(queues)
+    }
+
+    /// Has the kernel send all requests again that were taken and have no answer yet.
+    pub(super) fn ask_again(&self) -> Result<(), FuseError> {
+        self.taken_from[0]
+            .notify(notify::RESEND, &[])
+            .map_err(|errno| FuseError::FuseDevice { path: FUSE_DEVICE.into(), source: errno.into() })
     }
 
     /// The queue from which this thread takes requests; several may share one.

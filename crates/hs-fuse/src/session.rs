@@ -122,6 +122,14 @@ pub struct HeldSession {
     pub replay: Option<OwnedFd>,
 }
 
+impl HeldSession {
+    /// Whether [`Session::ask_again`] changes nothing but who answers.
+    #[must_use]
+    pub fn can_be_asked_again(&self) -> bool {
+        self.negotiated.has_resend() && self.replay.is_none() && !self.refuse_waiting
+    }
+}
+
 /// A mounted disk. Dropping it unmounts.
 ///
 /// A file system that is still in use when it is unmounted is detached, and its readers get errors.
@@ -238,6 +246,16 @@ impl Session {
         }
         session.show()?;
         Ok(session)
+    }
+
+    /// Has the kernel send all requests again that have no answer, also those that this process has taken: a
+    /// server that died may have taken one after [`resume`](Self::resume). Of two answers the first counts,
+    /// so the disk must not be written to meanwhile ([`HeldSession::can_be_asked_again`]).
+    ///
+    /// # Errors
+    /// The kernel cannot.
+    pub fn ask_again(&self) -> Result<(), FuseError> {
+        self.queues.ask_again()
     }
 
     fn new(

@@ -95,7 +95,7 @@ pub fn begin(
 ///
 /// # Errors
 /// When the pipe cannot be read.
-pub fn report_of(ready: File) -> anyhow::Result<Option<String>> {
+pub fn report_of(ready: &File) -> anyhow::Result<Option<String>> {
     let mut report = String::new();
     // Not to the end of the pipe, which other processes of the server may hold open.
     BufReader::new(ready).read_line(&mut report).context("wait for the server")?;
@@ -117,7 +117,7 @@ pub fn start(arguments: &[OsString], subcommand: &str, signals: Option<&Ends>) -
         child.wait().context("wait for the server")?;
         bail!(ENDED);
     }
-    if let Some(report) = report_of(ready)? {
+    if let Some(report) = report_of(&ready)? {
         let object: Value = serde_json::from_str(&report).context("understand the server's report")?;
         match object {
             Value::Null => {}

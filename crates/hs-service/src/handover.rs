@@ -8,9 +8,11 @@ use std::collections::BTreeMap;
 use std::io::{IoSlice, IoSliceMut};
 use std::mem::MaybeUninit;
 use std::os::fd::{AsFd, BorrowedFd, FromRawFd, OwnedFd};
+use std::time::{Duration, Instant};
 
 use anyhow::{Context, bail};
 use hs_fuse::Abort;
+use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use rustix::io::Errno;
 use rustix::net::{
     RecvAncillaryBuffer, RecvAncillaryMessage, RecvFlags, ReturnFlags, SendAncillaryBuffer,
@@ -46,7 +48,7 @@ pub(super) enum Message {
     },
     /// The server begins to end.
     Ending,
-    /// To a server: it may begin. If the one before has not let go of everything yet, its process comes
+    /// To a server: it may begin. The processes of those before that have not let go of everything yet come
     /// along.
     Begin {
         /// Servers before this one that died.
@@ -168,8 +170,8 @@ pub struct Supervisor {
     /// Servers before this one that died.
     restarts: u32,
     refuse_waiting: bool,
-    /// The one before, where it has not let go of everything yet.
-    predecessor: Option<OwnedFd>,
+    /// Those before that have not let go of everything yet.
+    predecessors: Vec<OwnedFd>,
 }
 
 impl Supervisor {
@@ -186,9 +188,8 @@ impl Supervisor {
         loop {
             match receive(&socket, RecvFlags::empty()).context("hear the supervisor")? {
                 Some((Message::Keep { name, about }, descriptors)) => kept.put(name, about, descriptors),
-                Some((Message::Begin { restarts, refuse_waiting }, predecessor)) => {
-                    let predecessor = predecessor.into_iter().next();
-                    return Ok((Self { socket: Some(socket), restarts, refuse_waiting, predecessor }, kept));
+                Some((Message::Begin { restarts, refuse_waiting }, predecessors)) => {
+                    return Ok((Self { socket: Some(socket), restarts, refuse_waiting, predecessors }, kept));
                 }
                 Some(_) | None => bail!("the supervisor says nothing that a server understands"),
             }
@@ -211,19 +212,21 @@ impl Supervisor {
         self.refuse_waiting
     }
 
-    /// Waits until the server before this one has let go of everything: a thread of it may have been waiting
-    /// for its own disk, which only this one can answer. Call it when the disk is served again.
-    pub fn wait_for_predecessor(&mut self, patience: std::time::Duration) {
-        use rustix::event::{PollFd, PollFlags, Timespec, poll};
-        let Some(predecessor) = self.predecessor.take() else { return };
-        let timeout = Timespec::try_from(patience).ok();
-        let mut events = [PollFd::new(&predecessor, PollFlags::IN)];
-        if !matches!(poll(&mut events, timeout.as_ref()), Ok(1..)) {
-            log::warn!("the server before this one has not ended after {} s", patience.as_secs());
+    /// Waits until the servers before this one have let go of everything: a thread of theirs may have been
+    /// waiting for its own disk, which only this one can answer. Call it when the disk is served again.
+    /// Whether there was one: it may have taken requests until now.
+    pub fn wait_for_predecessors(&self, patience: Duration) -> bool {
+        let end = Instant::now() + patience;
+        for predecessor in &self.predecessors {
+            if !is_gone_within(predecessor, end.saturating_duration_since(Instant::now())) {
+                log::warn!("a server before this one has not ended after {} s", patience.as_secs());
+            }
         }
+        !self.predecessors.is_empty()
     }
 
-    /// Has it keep `descriptors` for the next server, which is told `about` them.
+    /// Has it keep `descriptors` for the next server, which is told `about` them. Where it is gone, a server
+    /// that goes on for another still does so: readers wait for it.
     ///
     /// # Errors
     /// When it does not take them.
@@ -235,7 +238,13 @@ impl Supervisor {
     ) -> anyhow::Result<()> {
         let Some(socket) = &self.socket else { return Ok(()) };
         let message = Message::Keep { name: name.to_owned(), about: serde_json::to_value(about)? };
-        send(socket, &message, &descriptors.collect::<Vec<_>>()).context("tell the supervisor")
+        match send(socket, &message, &descriptors.collect::<Vec<_>>()) {
+            Err(error) if self.restarts > 0 && is_of_the_dead(&error) => {
+                log::warn!("no supervisor keeps '{name}': {error:#}");
+                Ok(())
+            }
+            sent => sent.context("tell the supervisor"),
+        }
     }
 
     /// The same for one that may be gone, or may not listen: what is served does not depend on it.
@@ -265,6 +274,17 @@ impl Supervisor {
             log::warn!("there is no supervisor any more: {error:#}");
         }
     }
+}
+
+/// Whether a message found no process any more.
+pub(super) fn is_of_the_dead(error: &anyhow::Error) -> bool {
+    matches!(error.downcast_ref(), Some(&(Errno::PIPE | Errno::CONNRESET)))
+}
+
+/// Whether the process of a descriptor ends within this time.
+pub(super) fn is_gone_within(process: &OwnedFd, patience: Duration) -> bool {
+    let timeout = Timespec::try_from(patience).ok();
+    matches!(poll(&mut [PollFd::new(process, PollFlags::IN)], timeout.as_ref()), Ok(1..))
 }
 
 #[cfg(test)]
@@ -319,6 +339,17 @@ mod tests {
         );
         assert_eq!(rustix::io::read(&reader, &mut bytes).expect("read"), 0);
         assert!(kept.take::<u8>("pipe").expect("understood").is_none());
+    }
+
+    /// Readers wait for one that goes on for another; of the first no program knows.
+    #[test]
+    fn a_server_that_goes_on_for_another_needs_no_supervisor() {
+        for (restarts, goes_on) in [(0, false), (1, true)] {
+            let (ours, theirs) = sockets();
+            drop(ours);
+            let server = Supervisor { socket: Some(theirs), restarts, ..Supervisor::default() };
+            assert_eq!(server.keep("pipe", 7, std::iter::empty()).is_ok(), goes_on, "{restarts} before it");
+        }
     }
 
     #[test]

@@ -15,11 +15,12 @@ use anyhow::Context;
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use rustix::net::{AddressFamily, RecvFlags, SocketFlags, SocketType, socketpair};
 use rustix::process::{Pid, PidfdFlags, Signal, pidfd_open, pidfd_send_signal};
+use serde_json::Value;
 
 use crate::background::{LogFile, Parent, again, inherit, inherited};
 use crate::backoff::{Backoff, Death};
 use crate::careful;
-use crate::handover::{self, HandedOver, Message, receive, send};
+use crate::handover::{self, HandedOver, Message, is_gone_within, is_of_the_dead, receive, send};
 use crate::notify::Manager;
 use crate::run_folder::RunFolder;
 use crate::signals::Ends;
@@ -31,6 +32,10 @@ const MOST_FAILURES: u32 = 8;
 const END_PATIENCE: Duration = Duration::from_secs(4);
 /// How long the dying may take when nothing waits any more.
 const LAST_PATIENCE: Duration = Duration::from_secs(2);
+/// Under this name the keeper has the process of the server.
+const SERVER: &str = "server";
+/// How long the server of a supervisor that died may take to end, before the next one is started beside it.
+const ORPHAN_PATIENCE: Duration = Duration::from_secs(1);
 /// Signals that come together are one: a terminal, timeout(1) and systemd tell a process and its group.
 const ONE_WORD: Duration = Duration::from_secs(1);
 /// How often a server is looked at that may be dead without having ended, see [`is_dying`].
@@ -68,14 +73,17 @@ impl<'a> Plan<'a> {
 /// # Errors
 /// When none can be started, or one after the other dies.
 pub fn supervise(plan: &Plan<'_>) -> anyhow::Result<i32> {
-    let (keeper, kept) = handover::Supervisor::at(plan.keeper_fd)?;
+    let (keeper, mut kept) = handover::Supervisor::at(plan.keeper_fd)?;
+    let orphan = end_orphan(&mut kept)?;
     let parent = plan.ready_fd.map(Parent::at).transpose()?;
     // A background server has told its parent; the manager of that one was not this one's.
     let manager = if plan.ready_fd.is_none() { Manager::of_this_process() } else { Manager::none() };
     let mut supervisor = Supervisor::new(Ends::block().context("wait for signals")?, parent, manager);
     supervisor.reloads = plan.reloads;
     supervisor.for_first = plan.first_fd.map(inherited).transpose()?;
+    supervisor.is_first = keeper.restarts() == 0;
     (supervisor.restarts, supervisor.kept, supervisor.keeper) = (keeper.restarts(), kept, keeper);
+    supervisor.orphan = orphan;
     careful::take_care();
     let ended = supervisor.run(plan);
     // A server that was killed may wait for its own disk, which no server answers any more.
@@ -84,6 +92,19 @@ pub fn supervise(plan: &Plan<'_>) -> anyhow::Result<i32> {
     supervisor.wait_for_the_dying();
     (plan.clear)();
     ended
+}
+
+/// Ends the server of the supervisor before this one, which may live: what it takes from the kernel after the
+/// next server has asked for all requests again would be lost with it. Gives its process, if that is not gone
+/// yet.
+fn end_orphan(kept: &mut HandedOver) -> anyhow::Result<Option<OwnedFd>> {
+    let Some(((), processes)) = kept.take(SERVER)? else { return Ok(None) };
+    let orphan = processes.into_iter().next();
+    Ok(orphan.filter(|process| {
+        // It may be gone.
+        let _ = pidfd_send_signal(process, Signal::KILL);
+        !is_gone_within(process, ORPHAN_PATIENCE)
+    }))
 }
 
 struct Supervisor {
@@ -100,6 +121,8 @@ struct Supervisor {
     /// What the first server alone is given.
     for_first: Option<OwnedFd>,
     restarts: u32,
+    /// No other supervisor has served this before.
+    is_first: bool,
     /// Whether the next server answers what was under way with errors.
     suspects_requests: bool,
     /// When a signal came: the next server that is gone is the last.
@@ -108,10 +131,13 @@ struct Supervisor {
     was_killed_early: bool,
     /// The server takes down what it serves, for which no other one is needed: the disk was unmounted.
     is_ending: bool,
-    /// The program that started a background server has gone before it was told that it serves.
+    /// The program that started a background server has gone before it was told that it serves: no program
+    /// would know of what it serves. What another supervisor has served before has its readers.
     is_abandoned: bool,
     /// Servers that died and have not let go of everything.
     dying: Vec<Child>,
+    /// The server of the supervisor before this one, where it had not ended.
+    orphan: Option<OwnedFd>,
 }
 
 /// What the supervisor waits for while there is a server.
@@ -156,12 +182,14 @@ impl Supervisor {
             keeper: handover::Supervisor::default(),
             for_first: None,
             restarts: 0,
+            is_first: true,
             suspects_requests: false,
             told_to_end: None,
             was_killed_early: false,
             is_ending: false,
             is_abandoned: false,
             dying: Vec::new(),
+            orphan: None,
         }
     }
 
@@ -222,16 +250,12 @@ impl Supervisor {
             socketpair(AddressFamily::UNIX, SocketType::SEQPACKET, SocketFlags::CLOEXEC, None)
                 .context("make a socket for the server")?;
         self.kept.send_all(&ours)?;
-        let before = match self.dying.last() {
-            Some(child) => Some(pidfd(child)?),
-            None => None,
-        };
-        let before: Vec<_> = before.iter().map(std::os::fd::AsFd::as_fd).collect();
+        let orphan = self.orphan.as_ref().map(|orphan| orphan.try_clone().context("keep a process"));
+        let dying = self.dying.iter().map(pidfd).chain(orphan).collect::<anyhow::Result<Vec<_>>>()?;
         if self.suspects_requests {
             log::error!("three servers in a row have crashed: the reads that waited for them are refused");
         }
         let begin = Message::Begin { restarts: self.restarts, refuse_waiting: self.suspects_requests };
-        send(&ours, &begin, &before)?;
         let flag = format!("--supervisor-fd={}", theirs.as_raw_fd());
         let mut command = again(plan.arguments, plan.subcommand, &[flag])?;
         let for_first = self.for_first.take();
@@ -239,7 +263,17 @@ impl Supervisor {
         inherit(&mut command, &passed);
         let mut child = command.spawn().context("start the server")?;
         drop((theirs, for_first));
-        let watched = pidfd(&child).and_then(|process| self.watch(&mut child, &process, ours));
+        let watched = pidfd(&child).and_then(|process| {
+            // Before it begins, so that a next supervisor knows of each server that could take requests.
+            self.keeper.keep_if_it_can(SERVER, &Value::Null, std::slice::from_ref(&process));
+            let dying: Vec<_> = dying.iter().map(AsFd::as_fd).collect();
+            match send(&ours, &begin, &dying) {
+                // How it ended is seen below.
+                Err(error) if !is_of_the_dead(&error) => return Err(error),
+                _ => {}
+            }
+            self.watch(&mut child, &process, ours)
+        });
         if watched.is_err() {
             // No program would know of it any more.
             let _ = child.kill();
@@ -272,8 +306,12 @@ impl Supervisor {
             if gone {
                 return Ok(served);
             }
-            // No program would know of what it serves.
-            self.is_abandoned |= abandoned && self.parent.take().is_some();
+            if abandoned && self.parent.take().is_some() {
+                match self.is_first {
+                    true => self.is_abandoned = true,
+                    false => self.go_to_background()?,
+                }
+            }
             let abandoned = std::mem::take(&mut self.is_abandoned);
             if signal || abandoned {
                 let signal = self.signals.take().unwrap_or(Signal::TERM);
@@ -355,11 +393,8 @@ impl Supervisor {
             }
             Message::Ready { status, report } => {
                 if let Some(parent) = self.parent.take() {
-                    let folder = RunFolder::existing().ok().flatten();
-                    let log_file = LogFile::of(folder.as_ref());
-                    log_file.go_to_background()?;
-                    self.log_file = Some(log_file);
-                    self.is_abandoned = parent.tell(&report).is_err();
+                    self.go_to_background()?;
+                    self.is_abandoned = parent.tell(&report).is_err() && self.is_first;
                 }
                 self.manager.ready(&status);
                 return Ok(true);
@@ -371,6 +406,15 @@ impl Supervisor {
             Message::Begin { .. } => log::warn!("the server said what only a supervisor says"),
         }
         Ok(false)
+    }
+
+    /// Leaves the streams of the program that started it.
+    fn go_to_background(&mut self) -> anyhow::Result<()> {
+        let folder = RunFolder::existing().ok().flatten();
+        let log_file = LogFile::of(folder.as_ref());
+        log_file.go_to_background()?;
+        self.log_file = Some(log_file);
+        Ok(())
     }
 
     /// Waits so long, unless a signal comes, which is the end. The next server reads all files in any case.

@@ -15,11 +15,8 @@ use hs_service::notify::Manager;
 use hs_start::image::{ImageSource, RemoteOptions};
 use hs_start::open::is_kept;
 
-use crate::program::{self, Given};
+use crate::program::{self, Given, Mounting, Went};
 use crate::waiting::{Call, Over};
-
-/// How long a supervisor that goes on for another may take until it serves.
-const NEXT_PATIENCE: Duration = Duration::from_secs(120);
 
 /// An image, and where it is mounted.
 #[derive(Clone, Debug)]
@@ -46,12 +43,13 @@ impl MountedImage {
         patience: Duration,
     ) -> anyhow::Result<(Keeper, Child)> {
         let (mut keeper, offer) = Keeper::new(&self.key, Arc::clone(manager))?;
-        let started = self.run(&offer, opening, &[], call, patience).or_else(|error| {
+        let wait = |mounting: Mounting| mounting.wait(call, patience).with_context(|| self.was_not_mounted());
+        let started = self.begin(&offer, opening, &[]).and_then(wait).or_else(|error| {
             if matches!(error.downcast_ref(), Some(Over::Cancelled)) || !self.is_kept() {
                 return Err(error);
             }
             log::warn!("{error:#}; the disk cache has all of it");
-            self.run(&keeper.offer_again()?, None, &["--offline"], call, patience)
+            self.begin(&keeper.offer_again()?, None, &["--offline"]).and_then(wait)
         });
         match started {
             Ok(supervisor) => Ok((keeper, supervisor)),
@@ -70,14 +68,11 @@ impl MountedImage {
         image.is_ok_and(|image| image.file().is_none() && is_kept(&image).unwrap_or(false))
     }
 
-    fn run(
-        &self,
-        offer: &Offer,
-        opening: Option<OwnedFd>,
-        more: &[&str],
-        call: &Call,
-        patience: Duration,
-    ) -> anyhow::Result<Child> {
+    fn was_not_mounted(&self) -> String {
+        format!("{} was not mounted", self.image)
+    }
+
+    fn begin(&self, offer: &Offer, opening: Option<OwnedFd>, more: &[&str]) -> anyhow::Result<Mounting> {
         let mut arguments: Vec<OsString> =
             ["mount", "--quiet", "--trusted", "--clear-dead"].map(Into::into).into();
         arguments.push(offer.flag().into());
@@ -87,8 +82,7 @@ impl MountedImage {
         arguments.extend(more.iter().map(OsString::from));
         let (tree, disk) = (self.tree.clone(), self.disk.clone());
         arguments.extend(["--fs".into(), tree.into(), "--".into(), (&self.image).into(), disk.into()]);
-        program::mount(&arguments, Given { offer, opening }, call, patience)
-            .with_context(|| format!("{} was not mounted", self.image))
+        program::mount(&arguments, &Given { offer, opening }).with_context(|| self.was_not_mounted())
     }
 
     /// The number of the mount's device, which tells it from a later one at the same place.
@@ -99,35 +93,42 @@ impl MountedImage {
     /// Keeps what the supervisor keeps, until the image is unmounted. Where supervisor and server have died
     /// together, others go on: what reads from the image waits meanwhile. `supervisor` is there when this
     /// process has started it.
-    pub(crate) fn keep(&self, mut keeper: Keeper, mut supervisor: Option<Child>) {
+    pub(crate) fn keep(&self, mut keeper: Keeper, supervisor: Option<Child>) {
         let mut backoff = Backoff::default();
         let mut began = Instant::now();
         let connection = self.connection();
-        loop {
-            keeper.hear_all();
-            supervisor.take().into_iter().for_each(program::reap);
-            // The image may have been unmounted and mounted again: that mount has a keeper of its own.
-            if connection.is_none() || self.connection() != connection {
-                return keeper.end();
-            }
+        keeper.hear_all();
+        supervisor.into_iter().for_each(program::reap);
+        let mut went = Went::Served;
+        // The image may have been unmounted and mounted again: that mount has a keeper of its own.
+        while connection.is_some() && self.connection() == connection {
+            let served = match went {
+                Went::Served => true,
+                Went::Killed => false,
+                Went::Failed(error) => {
+                    log::error!("{}: what reads from it gets errors now: {error:#}", self.image);
+                    break;
+                }
+            };
             log::error!("{}: supervisor and server are gone; others go on", self.image);
-            let death = Death { served: true, lived: began.elapsed(), was_killed: true };
+            let death = Death { served, lived: began.elapsed(), was_killed: true };
             std::thread::sleep(backoff.died(death));
             began = Instant::now();
-            let offered = keeper.offer_again();
-            let next = offered.and_then(|offer| self.run(&offer, None, &[], &Call::default(), NEXT_PATIENCE));
-            match next {
-                Ok(next) => supervisor = Some(next),
-                Err(error) => {
-                    log::error!("{}: what reads from it gets errors now: {error:#}", self.image);
-                    // Only now the kernel knows that nothing answers.
-                    keeper.end();
-                    if let Err(error) = clear_dead(&self.disk, Some(&self.tree)) {
-                        log::error!("{error}");
-                    }
-                    return;
-                }
-            }
+            let next = keeper.offer_again().and_then(|offer| self.begin(&offer, None, &[]));
+            keeper.hear_all();
+            went = next.and_then(Mounting::went).unwrap_or_else(|error| {
+                // This machine is short of something: readers wait until it is not.
+                log::error!("{}: the next supervisor cannot be started: {error:#}", self.image);
+                Went::Killed
+            });
+        }
+        // Only now the kernel knows that nothing answers.
+        keeper.end();
+        if connection.is_some()
+            && self.connection() == connection
+            && let Err(error) = clear_dead(&self.disk, Some(&self.tree))
+        {
+            log::error!("{error}");
         }
     }
 }

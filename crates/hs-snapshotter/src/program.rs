@@ -10,7 +10,7 @@ use std::path::Path;
 use std::process::{Child, Command, Stdio};
 use std::time::Duration;
 
-use anyhow::Context;
+use anyhow::{Context, bail};
 use hs_service::background::{self, inherit};
 use hs_service::keeper::Offer;
 use hs_service::own_arguments;
@@ -19,6 +19,8 @@ use rustix::process::{Pid, PidfdFlags, pidfd_open};
 
 use crate::waiting::Call;
 
+/// How long a supervisor that has closed its sockets may take to be gone.
+const END_PATIENCE: Duration = Duration::from_secs(10);
 /// The most bytes of what a program says of its failure.
 const MOST_SAID_BYTES: u64 = 16 << 10;
 
@@ -30,35 +32,68 @@ pub(crate) struct Given<'a> {
     pub(crate) opening: Option<OwnedFd>,
 }
 
-/// Starts `headstart mount` in the background, and waits until it serves; gives its supervisor. When it is
-/// too late it ends by itself.
-pub(crate) fn mount(
-    arguments: &[OsString],
-    given: Given<'_>,
-    call: &Call,
-    patience: Duration,
-) -> anyhow::Result<Child> {
+/// `headstart mount` in the background, which may not serve yet.
+pub(crate) struct Mounting {
+    supervisor: Child,
+    /// Brings a line when it serves.
+    ready: File,
+    /// What it says of a failure.
+    said: File,
+}
+
+/// How one went.
+pub(crate) enum Went {
+    /// It had begun to serve.
+    Served,
+    /// Another process, or the kernel for want of memory, has killed it before.
+    Killed,
+    /// It gave up.
+    Failed(anyhow::Error),
+}
+
+/// Starts `headstart mount` in the background.
+pub(crate) fn mount(arguments: &[OsString], given: &Given<'_>) -> anyhow::Result<Mounting> {
     let said = File::from(memfd_create("headstart-said", MemfdFlags::CLOEXEC)?);
     let stderr = said.try_clone()?;
-    let (mut child, ready) = background::begin(arguments, "mount", |command| {
+    let (supervisor, ready) = background::begin(arguments, "mount", |command| {
         given.offer.go_with(command);
         if let Some(opening) = &given.opening {
             inherit(command, &[opening.as_fd()]);
         }
         command.stderr(stderr);
     })?;
-    // Only where no process has this end any more, the writer learns that nothing is read.
-    drop(given);
-    if let Err(over) = call.wait("`headstart mount`", ready.as_fd(), patience) {
-        drop(ready);
-        reap(child);
-        return Err(over.into());
+    Ok(Mounting { supervisor, ready, said })
+}
+
+impl Mounting {
+    /// Waits until it serves; gives its supervisor. When it is too late it ends by itself.
+    pub(crate) fn wait(self, call: &Call, patience: Duration) -> anyhow::Result<Child> {
+        if let Err(over) = call.wait("`headstart mount`", self.ready.as_fd(), patience) {
+            drop(self.ready);
+            reap(self.supervisor);
+            return Err(over.into());
+        }
+        if background::report_of(&self.ready)?.is_some() {
+            return Ok(self.supervisor);
+        }
+        match self.went()? {
+            Went::Failed(error) => Err(error),
+            Went::Served | Went::Killed => bail!("it was killed before it served"),
+        }
     }
-    if background::report_of(ready)?.is_some() {
-        return Ok(child);
+
+    /// How one went that is gone, or does not listen any more.
+    pub(crate) fn went(mut self) -> anyhow::Result<Went> {
+        let process = pidfd_open(Pid::from_child(&self.supervisor), PidfdFlags::empty())?;
+        if Call::default().wait("the end", process.as_fd(), END_PATIENCE).is_err() {
+            self.supervisor.kill()?;
+        }
+        let status = self.supervisor.wait().context("wait for `headstart mount`")?;
+        if background::report_of(&self.ready)?.is_some() {
+            return Ok(Went::Served);
+        }
+        Ok(if status.code().is_some() { Went::Failed(failure(self.said)?) } else { Went::Killed })
     }
-    child.wait().context("wait for `headstart mount`")?;
-    Err(failure(said)?)
 }
 
 /// Waits for the end of a process on a thread of its own: it may have something to take down before.

@@ -36,6 +36,10 @@ pub(crate) const TESTS: &[Test] = &[
     ("reads_that_cannot_be_resent_fail", reads_that_cannot_be_resent_fail),
     ("a_push_that_waits_for_a_read_lets_it_fail", a_push_that_waits_for_a_read_lets_it_fail),
     ("a_session_that_was_just_shown_is_gone_on_with", a_session_that_was_just_shown_is_gone_on_with),
+    (
+        "what_a_server_takes_beside_the_next_one_is_asked_for",
+        what_a_server_takes_beside_the_next_one_is_asked_for,
+    ),
 ];
 
 /// The first argument that makes this program the server that dies.
@@ -247,8 +251,54 @@ fn a_push_that_waits_for_a_read_lets_it_fail() {
     });
 }
 
+/// Where the next server begins before the one before it is dead, both take requests.
+fn what_a_server_takes_beside_the_next_one_is_asked_for() {
+    let directory = tempfile::tempdir().unwrap();
+    let target = directory.path().canonicalize().unwrap();
+    let (mut victim, ours) = start_victim("", &target);
+    let (negotiated, descriptors) = receive(&ours);
+    let held = HeldSession {
+        descriptors,
+        detached: None,
+        negotiated,
+        mount_point: target.clone(),
+        refuse_waiting: false,
+        replay: None,
+    };
+    if !held.can_be_asked_again() {
+        hs_testing::skip("this kernel cannot resend requests (Linux 6.9 can)");
+        victim.kill().unwrap();
+        victim.wait().unwrap();
+        return;
+    }
+    let content = noise(DISK_BYTES, 5);
+    let session = Session::resume(held, MemoryDisk::new(content.clone()), options()).unwrap();
+    ours.set_nonblocking(true).unwrap();
+    thread::scope(|scope| {
+        let mut readers = Vec::new();
+        wait_until("the victim takes a read", || {
+            let place = readers.len() % (DISK_BYTES / PAGE_BYTES) * PAGE_BYTES;
+            let file = File::open(target.join("disk.img")).unwrap();
+            readers.push(scope.spawn(move || {
+                let mut bytes = [0; PAGE_BYTES];
+                file.read_exact_at(&mut bytes, place as u64).map(|()| (place, bytes))
+            }));
+            std::io::Read::read_exact(&mut &ours, &mut [0]).is_ok()
+        });
+        victim.kill().unwrap();
+        victim.wait().unwrap();
+        assert!(!readers.iter().all(thread::ScopedJoinHandle::is_finished), "what it has taken waits");
+        session.ask_again().unwrap();
+        for reader in readers {
+            let (place, bytes) = reader.join().unwrap().expect("a reader waits, and then goes on");
+            assert!(bytes == content[place..][..PAGE_BYTES], "byte {place}");
+        }
+    });
+    session.unmount().unwrap();
+}
+
 /// Ends this program when it never is so: a thread that hangs here is joined by no test.
-fn wait_until(what: &str, is_so: impl Fn() -> bool) {
+fn wait_until(what: &str, mut is_so: impl FnMut() -> bool) {
     let end = Instant::now() + Duration::from_secs(120);
     while !is_so() {
         if Instant::now() > end {
