@@ -28,6 +28,6 @@ pub use kept::KeptList;
 pub use machine::{is_on_battery, memory, own_processor_s};
 pub use recording::{Before, Recording, Taken};
 pub use root::{Root, RootKind};
-pub use switch::{OnlyOne, Switch, at_work};
+pub use switch::{OnlyOne, SinceOn, Switch, at_work};
 pub use warming::{Warmed, Warming};
 pub use watch::{Started, Waited, Watch};

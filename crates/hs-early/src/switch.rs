@@ -76,6 +76,28 @@ impl Switch {
     }
 }
 
+/// Whether a switch that was on has been switched off since.
+#[derive(Debug)]
+pub struct SinceOn {
+    switch: Switch,
+    was_on: bool,
+}
+
+impl SinceOn {
+    /// Looks at the switch of the system whose root is mounted at `root`.
+    #[must_use]
+    pub fn of(root: &Path) -> Self {
+        let switch = Switch::of(root);
+        Self { was_on: switch.is_on(), switch }
+    }
+
+    /// Whether it was on, and is not any more.
+    #[must_use]
+    pub fn is_switched_off(&self) -> bool {
+        self.was_on && !self.switch.is_on()
+    }
+}
+
 /// The place of the one process that works on the starts of this system. It goes with the object.
 #[derive(Debug)]
 pub struct OnlyOne(#[expect(dead_code, reason = "held for its lock")] RootLock);

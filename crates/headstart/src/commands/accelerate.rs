@@ -8,7 +8,9 @@ use std::time::Duration;
 
 use anyhow::{Context, bail};
 use hs_accelerate::{Ending, EndingStep, PageList};
-use hs_early::{Before, KeptList, LastBoot, Recording, Root, Started, Switch, Waited, Warming, Watch};
+use hs_early::{
+    Before, KeptList, LastBoot, Recording, Root, SinceOn, Started, Switch, Waited, Warming, Watch,
+};
 use hs_linux::ends::Ends;
 use hs_output::show;
 use hs_units::{BLOCK_BYTES, ByteSize};
@@ -65,7 +67,8 @@ fn on(no_initramfs: bool, quiet: bool) -> anyhow::Result<()> {
     let root = Root::open(Path::new("/"))?;
     // Says now what would keep boots from being recorded.
     drop(Recording::start(&root)?);
-    Switch::of(&root.path).on()?;
+    let switch = Switch::of(&root.path);
+    switch.on()?;
     tool("systemctl", &["enable", UNIT]).context("enable the service (is headstart installed?)")?;
     let makers: [(&str, &[&str]); 2] = [("update-initramfs", &["-u"]), ("dracut", &["--force"])];
     let made = makers.iter().filter(|_| !no_initramfs).find(|(maker, _)| is_installed(maker));
@@ -74,6 +77,11 @@ fn on(no_initramfs: bool, quiet: bool) -> anyhow::Result<()> {
             show::line(format_args!("making the initramfs anew: {maker} {}", arguments.join(" ")));
         }
         tool(maker, arguments).context("make the initramfs anew; or leave it out with --no-initramfs")?;
+    }
+    if !switch.is_on() {
+        // What it did not find yet goes too.
+        off(true)?;
+        bail!("it was switched off meanwhile (headstart accelerate off), and is off");
     }
     if !quiet {
         show::line("on: the next boot is recorded, those after it are read ahead");
@@ -208,9 +216,17 @@ fn record(
     let root = Root::open(path)?;
     let kept = list_of(&root, named);
     let mut list = kept.begin(&root, named.is_some())?;
+    // A list that was named is the user's own.
+    let since_on = named.is_none().then(|| SinceOn::of(&root.path));
+    let is_off = || since_on.as_ref().is_some_and(SinceOn::is_switched_off);
     let recording = Recording::start(&root)?;
     let mut started = Started::new(command, ends)?;
-    let status = follow(&recording, &mut started)?;
+    let status = follow(&recording, &mut started, is_off)?;
+    if is_off() {
+        drop(recording);
+        log::warn!("it was switched off meanwhile (headstart accelerate off): nothing is kept");
+        return exit_code(status, started);
+    }
     let taken = recording.merge_into(&root, &mut list, Before::Anything)?;
     drop(recording);
     kept.write(&list)?;
@@ -231,7 +247,12 @@ fn record(
             ByteSize(taken.came * BLOCK_BYTES)
         );
     }
-    let status = match status {
+    exit_code(status, started)
+}
+
+/// Waits for the end of a command that has not `ended` yet.
+fn exit_code(ended: Option<ExitStatus>, mut started: Started) -> anyhow::Result<i32> {
+    let status = match ended {
         Some(status) => status,
         None => started.wait_for_end().context("wait for the command")?,
     };
@@ -239,8 +260,13 @@ fn record(
     Ok(status.code().or_else(|| status.signal().map(|signal| 128 + signal)).unwrap_or(1))
 }
 
-/// Follows a start until its command is idle or has ended, or a signal comes; gives how it has ended.
-fn follow(recording: &Recording, started: &mut Started) -> anyhow::Result<Option<ExitStatus>> {
+/// Follows a start until its command is idle or has ended, a signal comes, or all is off; gives how it has
+/// ended.
+fn follow(
+    recording: &Recording,
+    started: &mut Started,
+    is_off: impl Fn() -> bool,
+) -> anyhow::Result<Option<ExitStatus>> {
     let mut watch = Watch::start(recording);
     let mut ending = Ending::default();
     loop {
@@ -250,7 +276,7 @@ fn follow(recording: &Recording, started: &mut Started) -> anyhow::Result<Option
             Waited::NothingYet => {}
         }
         // No login is waited for.
-        if ending.second(watch.second(recording, true)) == EndingStep::End {
+        if is_off() || ending.second(watch.second(recording, true)) == EndingStep::End {
             return Ok(None);
         }
     }

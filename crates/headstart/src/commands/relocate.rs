@@ -5,7 +5,7 @@ use std::path::Path;
 use std::time::{Duration, Instant};
 
 use anyhow::{Context, anyhow, bail};
-use hs_early::{OnlyOne, Root, Switch};
+use hs_early::{OnlyOne, Root, SinceOn};
 use hs_linux::LockHolder;
 use hs_linux::ends::Ends;
 use hs_output::printable::Printable;
@@ -85,8 +85,7 @@ impl Power {
 /// A layout of the file system of this system's starts keeps boots from being recorded meanwhile, and ends
 /// when they are switched off. Other file systems have neither.
 struct AtWork {
-    switch: Switch,
-    was_on: bool,
+    since_on: SinceOn,
     _only_one: Option<OnlyOne>,
 }
 
@@ -99,12 +98,11 @@ impl AtWork {
         } else {
             None
         };
-        let switch = Switch::of(root);
-        Ok(Self { was_on: switch.is_on(), switch, _only_one: only_one })
+        Ok(Self { since_on: SinceOn::of(root), _only_one: only_one })
     }
 
     fn is_switched_off(&self) -> bool {
-        self.was_on && !self.switch.is_on()
+        self.since_on.is_switched_off()
     }
 }
 

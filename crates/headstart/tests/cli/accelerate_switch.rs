@@ -154,6 +154,64 @@ fn off_ends_what_records_and_an_initramfs_that_cannot_be_made_is_said() {
     system.scene.wait_until_clean();
 }
 
+/// What waits, by a name and the end of its waiting.
+const WAITS: &str = "touch /note/begun; until test -e /note/goes-on; do :; done";
+
+#[test]
+fn off_in_the_middle_of_on_leaves_it_off() {
+    let Some(system) = System::new() else { return };
+    let ran = system.script(&format!(
+        "printf '#!/bin/sh\n{WAITS}\n' >/note/update-initramfs
+        headstart accelerate on >/dev/null & on=$!
+        until test -e /note/begun; do :; done
+        headstart accelerate off >/dev/null
+        touch /note/goes-on
+        wait $on || echo ended $?
+        test ! -e $folder; test ! -e $link; echo left $(said on true)
+        # Killed there instead, it is on, and off takes all of it.
+        rm /note/begun /note/goes-on
+        headstart accelerate on >/dev/null & on=$!
+        until test -e /note/begun; do :; done
+        kill -9 $on; touch /note/goes-on
+        wait $on || echo killed $?
+        echo on $(said on true)
+        headstart accelerate off >/dev/null
+        test ! -e $folder; test ! -e $link; echo left $(said on true)"
+    ));
+    if !records(&ran) {
+        return;
+    }
+    let expected = "ended 1\nleft 0\nkilled 137\non 1\nleft 0\n";
+    assert_eq!((ran.code, ran.stdout.as_str()), (Some(0), expected), "{ran:?}");
+    assert!(ran.stderr.contains("switched off meanwhile"), "{ran:?}");
+    system.scene.wait_until_clean();
+}
+
+#[test]
+fn off_ends_the_recording_of_a_program_which_goes_on() {
+    let Some(system) = System::new() else { return };
+    let ran = system.script(&format!(
+        "headstart accelerate on --no-initramfs >/dev/null
+        headstart accelerate record -- sh -c '{WAITS}; exit 3' >/dev/null & recording=$!
+        until test -e /note/begun; do :; done
+        headstart accelerate off >/dev/null
+        while ls /sys/kernel/tracing/instances | grep -q -- -$recording-; do :; done
+        touch /note/goes-on
+        wait $recording || echo ended $?
+        test ! -e $folder; echo left $(said on true)
+        # A list that was named, and one of a system that was never on, are kept.
+        headstart accelerate record --list /note/list -- true >/dev/null; ls /note/list
+        headstart accelerate record -- true >/dev/null; ls $folder/*.pages | wc -l"
+    ));
+    if !records(&ran) {
+        return;
+    }
+    let expected = "ended 3\nleft 0\n/note/list\n1\n";
+    assert_eq!((ran.code, ran.stdout.as_str()), (Some(0), expected), "{ran:?}");
+    assert!(ran.stderr.contains("switched off meanwhile"), "{ran:?}");
+    system.scene.wait_until_clean();
+}
+
 /// A start that reads all files, each from far behind the one before.
 const READ_ALL: &str = "for n in $(seq 300); do cat /files/$((n * 127 % 300)); done >/dev/null";
 

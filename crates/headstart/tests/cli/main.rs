@@ -2,6 +2,7 @@
 
 mod accelerate;
 mod accelerate_boots;
+mod accelerate_faults;
 mod accelerate_lock;
 mod accelerate_record;
 mod accelerate_refused;
