@@ -101,12 +101,22 @@ pub struct FileSystem {
     pub sector_bytes: u32,
     /// Whether its journal must be replayed.
     pub journal: Journal,
+    /// Whether an ext4 says that the kernel has found errors in it.
+    pub has_errors: bool,
 }
 
 impl FileSystem {
     fn of(kind: FsKind) -> Self {
-        let journal = Journal::Clean;
-        Self { kind, label: None, uuid: None, block_bytes: None, bytes: None, sector_bytes: 4096, journal }
+        Self {
+            kind,
+            label: None,
+            uuid: None,
+            block_bytes: None,
+            bytes: None,
+            sector_bytes: 4096,
+            journal: Journal::Clean,
+            has_errors: false,
+        }
     }
 
     /// Of so many blocks, whose size is known.
@@ -204,6 +214,7 @@ fn by_start(start: &[u8]) -> Option<FileSystem> {
 fn ext(superblock: &[u8]) -> FileSystem {
     const INCOMPAT_RECOVER: u32 = 4;
     const INCOMPAT_64BIT: u32 = 0x80;
+    const STATE_ERROR: u16 = 2;
     let blocks = 1024_u32.checked_shl(le32(superblock, 0x18)).filter(|bytes| *bytes >= 1024);
     let found = FileSystem::of(FsKind::Ext).with_blocks(blocks.unwrap_or(1024));
     let high = if le32(superblock, 0x60) & INCOMPAT_64BIT == 0 { 0 } else { le32(superblock, 0x150) };
@@ -213,6 +224,7 @@ fn ext(superblock: &[u8]) -> FileSystem {
     if le32(superblock, 0x60) & INCOMPAT_RECOVER != 0 {
         found.journal = Journal::NeedsReplay;
     }
+    found.has_errors = le16(superblock, 0x3a) & STATE_ERROR != 0;
     found
 }
 

@@ -219,6 +219,32 @@ fn a_disk_in_use_is_not_changed() {
     assert_eq!(look(&disk)["next"], "b");
 }
 
+#[test]
+fn a_file_system_with_errors_is_not_written_to() {
+    if !can_install() {
+        return;
+    }
+    let scene = Scene::new();
+    let kernel = parts(&scene);
+    let (image, disk) = (scene.arg("root.hsi"), scene.arg("disk"));
+    let made = install(&disk, &["--root", &image, "--size", "660M", "--json"], &kernel).ok().json();
+    for (partition, name) in [(BOOT, "headstart-boot"), (DATA, "headstart")] {
+        let state = |value: &str| {
+            let request = format!("set_super_value state {value}");
+            tool("debugfs", &["-w", "-R", &request, &format!("{disk}{partition}")]);
+        };
+        // Valid, and with errors.
+        state("3");
+        let digest = tool("sha256sum", &[&disk]).stdout;
+        let said = [&*format!("the file system {name} has errors"), "e2fsck -f"];
+        install(&disk, &["--update", &image], &kernel).fails(1, &said);
+        assert_eq!(look(&disk)["slots"], made["slots"]);
+        assert_eq!(tool("sha256sum", &[&disk]).stdout, digest);
+        state("1");
+    }
+    install(&disk, &["--update", &image], &kernel).ok();
+}
+
 /// What a failed update leaves is no hindrance to the next one, and its source is not what it empties.
 #[test]
 fn an_update_needs_the_room_of_what_it_replaces_only() {

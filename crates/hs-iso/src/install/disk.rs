@@ -89,8 +89,8 @@ impl Disk {
         let devices = [Device::of(path, boot.range, access)?, Device::of(path, data.range, access)?];
         Ok(Self {
             path: path.to_owned(),
-            boot_uuid: uuid_of(path, &devices[0])?,
-            data_uuid: uuid_of(path, &devices[1])?,
+            boot_uuid: uuid_of(path, &devices[0], access)?,
+            data_uuid: uuid_of(path, &devices[1], access)?,
             boot: Mounted::new(devices[0].path(), work.folder("boot")?, access)?,
             data: Mounted::new(devices[1].path(), work.folder("data")?, access)?,
             devices,
@@ -138,12 +138,21 @@ fn contents_of(path: &Path) -> anyhow::Result<Contents> {
     examine(&mut Reader::new(bytes, &mut read_at)).with_context(failed)
 }
 
-/// It is read from the partition's own device: the kernel caches the disk's blocks apart from those.
-fn uuid_of(disk: &Path, partition: &Device) -> anyhow::Result<String> {
-    let found = contents_of(partition.path())?.file_system.and_then(|found| found.uuid);
-    found.with_context(|| {
-        format!("{}: a partition has no file system: was its installation interrupted?", disk.display())
-    })
+/// It is read from the partition's own device: the kernel caches the disk's blocks apart from those. To a
+/// file system with errors nothing is written: blocks of the system that is there could be taken for free.
+fn uuid_of(disk: &Path, partition: &Device, access: Access) -> anyhow::Result<String> {
+    let lacks =
+        || format!("{}: a partition has no file system: was its installation interrupted?", disk.display());
+    let found = contents_of(partition.path())?.file_system.with_context(lacks)?;
+    let uuid = found.uuid.with_context(lacks)?;
+    if access == Access::Change && found.has_errors {
+        let name = found.label.unwrap_or(uuid);
+        bail!(
+            "{}: the file system {name} has errors: run `e2fsck -f` on its partition first, where it is not mounted",
+            disk.display()
+        );
+    }
+    Ok(uuid)
 }
 
 /// The device of a partition.
