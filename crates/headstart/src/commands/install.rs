@@ -45,7 +45,11 @@ fn system(args: &Install, image: &ImageLocation) -> SystemSpec {
         source: ImageSource { image: image.clone(), remote: args.remote.value() },
         kernel: args.kernel.clone().zip(args.initrd.clone()),
         live: args.live.clone(),
-        initrd_kind: InitrdKind { generator: args.initramfs.map(Into::into), has_network: false },
+        initrd_kind: InitrdKind {
+            generator: args.initramfs.map(Into::into),
+            has_network: false,
+            is_quick: args.update.is_some(),
+        },
     }
 }
 

@@ -17,7 +17,11 @@ pub(crate) fn run(args: &Iso, quiet: bool) -> anyhow::Result<()> {
             source: args.source.value(),
             kernel: args.kernel.clone().zip(args.initrd.clone()),
             live: args.live.clone(),
-            initrd_kind: InitrdKind { generator: args.initramfs.map(Into::into), has_network: args.network },
+            initrd_kind: InitrdKind {
+                generator: args.initramfs.map(Into::into),
+                has_network: args.network,
+                is_quick: false,
+            },
         },
         output: args.output.clone(),
         label: args.label.clone(),
