@@ -57,7 +57,7 @@ disabled_plugins = ["io.containerd.snapshotter.v1.btrfs", "io.containerd.snapsho
 "#
     );
     let (version, own) = if is_second() { (3, SECOND) } else { (2, FIRST) };
-    format!("version = {version}\n{same}{own}")
+    format!("version = {version}\n{same}{}", own.replace("FOLDER/", folder))
 }
 
 /// What containerd 1 is told besides.
@@ -76,6 +76,10 @@ const SECOND: &str = r#"[proxy_plugins.headstart.exports]
   sandbox = "localhost/pause:1"
 [plugins."io.containerd.cri.v1.runtime"]
   restrict_oom_score_adj = true
+  netns_mounts_under_state_dir = true
+[plugins."io.containerd.cri.v1.runtime".cni]
+  bin_dirs = ["/usr/lib/cni"]
+  conf_dir = "FOLDER/net.d"
 [[plugins."io.containerd.transfer.v1.local".unpack_config]]
   platform = "linux"
   snapshotter = "headstart"
@@ -259,6 +263,13 @@ impl<'a> Containers<'a> {
             .collect()
     }
 
+    /// The disk of the first of them, whose server tells how it is.
+    pub(crate) fn disk(&self) -> String {
+        let mounted = self.mounted();
+        let tree = mounted[0].split(' ').find(|word| word.ends_with("/tree")).expect("its place");
+        tree.replace("/tree", "/disk")
+    }
+
     /// Asks the snapshotter itself.
     fn ask(&self, method: &str, message: &[u8]) -> Called {
         call(&self.scene.path("s.sock"), &format!("{SERVICE}/{method}"), message)
@@ -339,6 +350,19 @@ pub(crate) fn pushed(registry: &Registry, layout: &Path, tag: &str) -> String {
     let from = format!("oci:{}:{tag}", layout.display());
     tool("skopeo", &["copy", "-q", "--dest-tls-verify=false", &from, &format!("docker://{reference}")]);
     reference
+}
+
+/// The sum that md5sum has for the layout's data.
+pub(crate) fn sum_of_data(scene: &Scene, layout: &Path) -> String {
+    let root = scene.arg("unpacked");
+    tool("umoci", &["raw", "unpack", "--image", &format!("{}:t", layout.display()), &root]);
+    let said = tool("md5sum", &[&format!("{root}/data")]).stdout;
+    said.split(' ').next().expect("a sum").to_owned()
+}
+
+/// A script that ends well in a container whose `/data` has this sum: `ctr` may lose what is printed.
+pub(crate) fn has_sum(sum: &str) -> String {
+    format!("md5sum /data | grep -q {sum}")
 }
 
 /// Makes an image of a container's image beside it; gives its address.
@@ -469,8 +493,7 @@ fn what_refers_to_a_containers_image_is_mounted_without_being_added() {
     assert_eq!(containers.mounted().len(), 1, "{}", containers.log());
     let ran = containers.run(&image, "one", &["cat", "/etc/motd"]).ok();
     assert_eq!(ran.stdout, "hello from the second layer\n");
-    let tree = containers.mounted()[0].split(' ').find(|word| word.ends_with("/tree")).map(str::to_owned);
-    let disk = tree.expect("its place").replace("/tree", "/disk");
+    let disk = containers.disk();
     wait_until("the rest comes into the cache behind the start", || {
         server_of(&disk)["cache_fill"]["is_complete"] == true
     });

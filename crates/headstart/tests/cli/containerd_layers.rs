@@ -2,7 +2,7 @@
 
 use std::fs;
 
-use crate::containerd::{Containers, OK, add, layers_fetched, pushed, with_registry};
+use crate::containerd::{Containers, OK, add, layers_fetched, pushed, sum_of_data, with_registry};
 use crate::scene::tool;
 
 const DATA_BYTES: usize = 100_000;
@@ -30,7 +30,7 @@ fn what_a_container_has_written_is_committed_above_a_mounted_image() {
     let run =
         ["run", "--rm", "--env", "PATH=/bin", "--rootfs", &root, &containers.id("next"), "sh", "-c", read];
     let ran = containers.ctr(&run);
-    let data = sum_of_data(&scene.arg("unpacked"), &layout.display().to_string());
+    let data = sum_of_data(&scene, &layout);
     assert_eq!(ran.stdout, format!("own\ngone\n{data}  -\nmore\n"));
     assert_eq!((layers_fetched(&scene, &layout), containers.mounted().len()), (0, 1), "{}", containers.log());
     tool("umount", &[&root]);
@@ -39,13 +39,6 @@ fn what_a_container_has_written_is_committed_above_a_mounted_image() {
     }
     drop(registry);
     containers.end(&[&image]);
-}
-
-/// The sum of the image's data, unpacked here.
-fn sum_of_data(root: &str, layout: &str) -> String {
-    tool("umoci", &["raw", "unpack", "--image", &format!("{layout}:t"), root]);
-    let said = tool("md5sum", &[&format!("{root}/data")]).stdout;
-    said.split(' ').next().expect("a sum").to_owned()
 }
 
 /// An image that was built `FROM` the one that is mounted: containerd fetches its own layer alone.

@@ -2,7 +2,6 @@
 //! runc and podman.
 
 use std::fs;
-use std::io::{BufRead, BufReader};
 use std::os::unix::fs::FileExt;
 use std::process::{Command, Stdio};
 use std::time::Duration;
@@ -14,6 +13,7 @@ use crate::registry::{REGISTRY, Registry, program, run_here};
 use crate::relay::Relay;
 use crate::scene::{Ran, Running, START, Scene, has_tools, leaving, machine_has, run, tool, wait_until};
 use crate::sources::{layout, root};
+use crate::tokens::{self, Tokens};
 
 pub(crate) const TOOLS: &[&str] = &[REGISTRY, "skopeo"];
 
@@ -384,67 +384,15 @@ fn of_conversions_at_once_none_is_lost() {
     }
 }
 
-/// A token server as docker-registry's authentication by tokens wants it; a token lasts for two seconds or
-/// three: the registry takes one for a minute longer than it says.
-const TOKENS: &str = r#"
-import base64, http.server, json, subprocess, sys, time, urllib.parse
-key, cert = sys.argv[1:3]
-packed = lambda content: base64.urlsafe_b64encode(content).rstrip(b"=")
-chain = [cert_line for cert_line in open(cert).read().split("-----") if len(cert_line) > 100][0].replace("\n", "")
-class Tokens(http.server.BaseHTTPRequestHandler):
-    def do_GET(self):
-        asked = urllib.parse.parse_qs(urllib.parse.urlparse(self.path).query)
-        scopes = [scope.split(":") for scope in asked.get("scope", [])]
-        access = [{"type": kind, "name": name, "actions": actions.split(",")} for kind, name, actions in scopes]
-        now = int(time.time())
-        claims = {"iss": "test", "sub": "me", "aud": "registry", "exp": now - 57, "nbf": now - 120, "iat": now - 120,
-                  "jti": str(time.time_ns()), "access": access}
-        head = {"typ": "JWT", "alg": "RS256", "x5c": [chain]}
-        text = b".".join(packed(json.dumps(part).encode()) for part in (head, claims))
-        signed = subprocess.run(["openssl", "dgst", "-sha256", "-sign", key], input=text, capture_output=True, check=True)
-        body = json.dumps({"token": (text + b"." + packed(signed.stdout)).decode()}).encode()
-        self.send_response(200)
-        self.send_header("Content-Length", str(len(body)))
-        self.end_headers()
-        self.wfile.write(body)
-    def log_message(self, *words):
-        print("token", flush=True)
-server = http.server.ThreadingHTTPServer(("127.0.0.1", 0), Tokens)
-print(server.server_address[1], flush=True)
-server.serve_forever()
-"#;
-
 /// A slow link: the first piece takes longer than a token lasts.
 #[test]
 fn a_token_that_expires_while_an_image_is_sent_is_had_anew() {
-    if !has_tools(TOOLS) || !has_tools(&["openssl", "python3"]) {
+    if !has_tools(TOOLS) || !has_tools(tokens::TOOLS) {
         return;
     }
     let scene = Scene::new();
-    let registry = registry_with(&scene, "one");
-    drop(registry);
-    let (key, cert) = (scene.arg("key"), scene.arg("cert"));
-    let made = [
-        "req", "-x509", "-newkey", "rsa:2048", "-nodes", "-subj", "/CN=test", "-keyout", &key, "-out", &cert,
-    ];
-    tool("openssl", &made);
-    let mut tokens = Command::new("python3");
-    tokens
-        .args(["-c", TOKENS, &key, &cert])
-        .stdin(Stdio::null())
-        .stdout(Stdio::piped())
-        .stderr(Stdio::null());
-    let mut tokens = tokens.spawn().expect("it starts");
-    let mut said = BufReader::new(tokens.stdout.take().expect("piped"));
-    let mut port = String::new();
-    said.read_line(&mut port).expect("a port");
-    let config = fs::read_to_string(scene.path("registry.yml")).expect("written");
-    let realm = format!("http://127.0.0.1:{}/token", port.trim());
-    let auth = format!(
-        "auth: {{token: {{realm: {realm:?}, service: registry, issuer: test, rootcertbundle: {cert}}}}}\n"
-    );
-    let _ = fs::remove_file(scene.path("registry.log"));
-    let registry = Registry::start_with(&scene, &(config + &auth));
+    let tokens = Tokens::start(&scene, 3);
+    let registry = registry_with(&scene, "one").again_with_tokens(&scene, &tokens);
     let mut is_slow = true;
     let relay = Relay::start(registry.port, move |line| {
         if line.starts_with("PATCH /v2") && std::mem::take(&mut is_slow) {
@@ -459,8 +407,6 @@ fn a_token_that_expires_while_an_image_is_sent_is_had_anew() {
     let pieces = lines.iter().filter(|line| line.starts_with("PATCH /v2")).count();
     assert!(pieces >= 2, "the piece whose token had expired came again: {lines:?}");
     assert_eq!(convert(&scene, &url, &[])["was_there"], true);
-    tokens.kill().expect("killed");
-    tokens.wait().expect("ended");
     drop(registry);
 }
 

@@ -16,6 +16,7 @@ use rustix::process::Signal;
 use crate::relay::Relay;
 use crate::scene::{Ran, Running, START, Scene, executable, has_tools, machine_has, run, tool, wait_until};
 use crate::service::server_of;
+use crate::tokens::Tokens;
 use crate::web::remote;
 
 pub(crate) const REGISTRY: &str = "docker-registry";
@@ -25,13 +26,20 @@ pub(crate) const SECRET: &str = "pa55-w0rd-secret";
 /// The user, and bcrypt of the secret at its least cost: what `htpasswd -B` writes.
 const HTPASSWD: &str = "me:$2b$05$abcdefghijklmnopqrstuuTmAJrcKp55TowDW..MFIrZusWvvGGpq\n";
 
+/// A port on which a program may listen and no test's connection begins: bound, and never listening.
+pub(crate) fn place() -> TcpListener {
+    let place = rustix::net::socket(AddressFamily::INET, SocketType::STREAM, None).expect("a socket");
+    set_socket_reuseaddr(&place, true).expect("set");
+    rustix::net::bind(&place, &SocketAddrV4::new(Ipv4Addr::LOCALHOST, 0)).expect("bound");
+    place.into()
+}
+
 /// One registry, which keeps its data in the scene.
 pub(crate) struct Registry {
     child: Child,
     pub(crate) port: u16,
     log: std::path::PathBuf,
-    /// Bound to its port and never listening, so that while it is started again no connection of another
-    /// test begins there.
+    /// Its port's, for when it is started again.
     place: Arc<OwnedFd>,
 }
 
@@ -56,10 +64,7 @@ impl Registry {
 
     /// Starts it with this configuration, whose port of 127.0.0.1 is 0 where any will do.
     pub(crate) fn start_with(scene: &Scene, config: &str) -> Self {
-        let place = rustix::net::socket(AddressFamily::INET, SocketType::STREAM, None).expect("a socket");
-        set_socket_reuseaddr(&place, true).expect("set");
-        rustix::net::bind(&place, &SocketAddrV4::new(Ipv4Addr::LOCALHOST, 0)).expect("bound");
-        let place = TcpListener::from(place);
+        let place = place();
         let address = place.local_addr().expect("an address").to_string();
         Self::start_at(scene, &config.replace("127.0.0.1:0", &address), Arc::new(place.into()))
     }
@@ -118,8 +123,18 @@ impl Registry {
 
     /// The same. It wants a login from now on.
     pub(crate) fn again_with_login(self, scene: &Scene) -> Self {
+        self.again_with(scene, &Self::wants_login(scene))
+    }
+
+    /// The same. It wants tokens from now on.
+    pub(crate) fn again_with_tokens(self, scene: &Scene, tokens: &Tokens) -> Self {
+        self.again_with(scene, &tokens.wanted())
+    }
+
+    /// The same, with more in its configuration.
+    fn again_with(self, scene: &Scene, more: &str) -> Self {
         let config = fs::read_to_string(scene.path("registry.yml")).expect("written");
-        fs::write(scene.path("registry.yml"), config + &Self::wants_login(scene)).expect("written");
+        fs::write(scene.path("registry.yml"), config + more).expect("written");
         self.again(scene)
     }
 

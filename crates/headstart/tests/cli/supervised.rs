@@ -320,10 +320,10 @@ fn the_next_server_shows_no_image_that_has_replaced_the_first() {
     scene.wait_until_clean();
 }
 
-/// What is asked for over HTTP.
-fn get(address: &str, path: &str) -> String {
+/// What is asked for over HTTP, with further fields.
+pub(crate) fn get(address: &str, path: &str, fields: &str) -> String {
     let mut stream = TcpStream::connect(address).expect("the server listens");
-    write!(stream, "GET {path} HTTP/1.0\r\nHost: x\r\n\r\n").expect("asked");
+    write!(stream, "GET {path} HTTP/1.0\r\nHost: x\r\n{fields}\r\n").expect("asked");
     let mut answer = String::new();
     stream.read_to_string(&mut answer).expect("answered");
     answer
@@ -343,7 +343,7 @@ fn metrics_are_answered_by_whichever_server_serves() {
     let address = said.trim().strip_prefix("metrics at http://").and_then(|url| url.strip_suffix("/metrics"));
     let address = address.expect(&said).to_owned();
     let line = |name: &str| {
-        let answer = get(&address, "/metrics");
+        let answer = get(&address, "/metrics", "");
         assert!(answer.contains("application/openmetrics-text"), "{answer}");
         let labels = format!("{{image=\"{image}\",at=\"{dir}\"}} ");
         let found = answer.lines().find_map(|line| line.strip_prefix(name)?.strip_prefix(&labels));
@@ -355,7 +355,8 @@ fn metrics_are_answered_by_whichever_server_serves() {
     assert_eq!(line("headstart_restarts_total"), 0.0);
     kill(&server_of(&dir));
     assert_eq!(line("headstart_restarts_total"), 1.0, "a client waits for the next server");
-    assert!(get(&address, "/").starts_with("HTTP/1.0 404") || get(&address, "/").starts_with("HTTP/1.1 404"));
+    let answer = get(&address, "/", "");
+    assert!(answer.starts_with("HTTP/1.0 404") || answer.starts_with("HTTP/1.1 404"), "{answer}");
     serving.signal(Signal::TERM);
     assert!(serving.end().0.success());
     scene.wait_until_clean();
