@@ -71,6 +71,8 @@ test  fio                 reads the same at random, 16 requests at a time
 test  nginx-light         a real web server, from which the tests read images over HTTP
 test  docker-registry     a real registry, to which the tests send images and from which they read them
 test  containerd          a real containerd, which starts containers from mounted images
+test  containernetworking-plugins  networks of pods, in which the tests of containerd 2 start them
+test  iptables            the ports of such a pod, and its way out
 test  skopeo              sends containers' images to that registry, and reads what was sent
 test  umoci               makes containers' images, layer by layer
 test  runc                starts containers from the bundles of the tests, and for containerd

@@ -5,12 +5,15 @@ use std::fs;
 use std::path::Path;
 use std::process::{Command, Stdio};
 
+use rustix::mount::{MountFlags, mount};
+use serde_json::{Value, json};
+
 use crate::containerd::{
-    CRI, Containers, OK, can_run, convert, is_second, layers_fetched, pushed, with_registry,
+    CRI, Containers, OK, can_run, convert, is_second, layers_fetched, pushed, sum_of_data, with_registry,
 };
 use crate::containerd_deaths::{kill_all, of_image};
 use crate::registry::Registry;
-use crate::scene::{Ran, Scene, has_tools, tool, wait_until};
+use crate::scene::{Ran, Scene, has_tools, machine_has, tool, wait_until};
 
 /// A namespace in which CRI gives images no further names.
 const NAMESPACE: &str = "second";
@@ -118,19 +121,34 @@ fn nerdctl_runs_a_converted_image_that_it_pulls() {
     containers.end(&[]);
 }
 
-/// A pod and its container as crictl begins them; gives both names.
-fn begin_pod(scene: &Scene, containers: &Containers<'_>, image: &str) -> (String, String) {
-    let name = containers.id("pod");
-    let logs = scene.folder("logs");
-    // Its network is the machine's: another needs plugins.
-    let pod = serde_json::json!({
-        "metadata": {"name": name, "namespace": "default", "uid": name, "attempt": 0}, "log_directory": logs,
-        "linux": {"security_context": {"namespace_options": {"network": 2}}},
-    });
-    let container = serde_json::json!({
-        "metadata": {"name": "one"}, "image": {"image": image}, "log_path": "one.log",
+/// Pulls the image, and the one of the process that holds a pod, which has the same layers.
+fn pull_with_pause(scene: &Scene, layout: &Path, registry: &Registry, image: &str) -> String {
+    let tagged = format!("{}:t", layout.display());
+    let sleeps = ["--config.cmd", "/bin/sleep", "--config.cmd", "1000000"];
+    tool("umoci", &[&["config", "--image", &tagged, "--tag", "pause"], &sleeps[..]].concat());
+    let pause = pushed(registry, layout, "pause");
+    for image in [image, &pause] {
+        crictl(scene, &["pull", image]);
+    }
+    ctr(scene, CRI, &["image", "tag", &pause, PAUSE]).ok();
+    pause
+}
+
+/// A pod, with what is said of it besides, and its container as crictl begins them; gives both names.
+fn begin_pod(
+    scene: &Scene,
+    containers: &Containers<'_>,
+    image: &str,
+    of_pod: Value,
+    command: &[&str],
+) -> (String, String) {
+    let (name, logs) = (containers.id("pod"), scene.folder("logs"));
+    let metadata = json!({"name": name, "namespace": "default", "uid": name, "attempt": 0});
+    let mut pod = json!({"metadata": metadata, "log_directory": logs});
+    pod.as_object_mut().expect("an object").extend(of_pod.as_object().expect("an object").clone());
+    let container = json!({
+        "metadata": {"name": "one"}, "image": {"image": image}, "log_path": "one.log", "command": command,
         "linux": {"resources": {"memory_limit_in_bytes": MEMORY_BYTES}},
-        "command": ["sh", "-c", "cat /etc/motd; while md5sum /data; do sleep 0; done"],
     });
     let [pod_file, container_file] =
         [("pod.json", pod), ("container.json", container)].map(|(name, value)| {
@@ -141,6 +159,15 @@ fn begin_pod(scene: &Scene, containers: &Containers<'_>, image: &str) -> (String
     let container = crictl(scene, &["create", &pod, &container_file, &pod_file]);
     crictl(scene, &["start", &container]);
     (pod, container)
+}
+
+/// Ends a pod, and removes its image.
+fn end_pod(scene: &Scene, containers: &Containers<'_>, pod: &str, pause: &str) {
+    crictl(scene, &["stopp", pod]);
+    crictl(scene, &["rmp", pod]);
+    for image in [PAUSE, pause] {
+        assert_eq!(containers.remove(image).code, OK);
+    }
 }
 
 /// What the container has written, without the times that CRI writes before it.
@@ -154,29 +181,13 @@ fn written(scene: &Scene) -> Vec<String> {
 #[test]
 fn a_pod_does_not_notice_that_snapshotter_and_servers_are_killed() {
     let Some((scene, layout, registry, image)) = converted(DATA_BYTES) else { return };
-    let tagged = format!("{}:t", layout.display());
-    tool(
-        "umoci",
-        &[
-            "config",
-            "--image",
-            &tagged,
-            "--tag",
-            "pause",
-            "--config.cmd",
-            "/bin/sleep",
-            "--config.cmd",
-            "1000000",
-        ],
-    );
-    let pause = pushed(&registry, &layout, "pause");
     let mut containers = Containers::start(&scene, &["--disk-cache", "none", "--prefetch", "off"]);
-    for image in [&image, &pause] {
-        crictl(&scene, &["pull", image]);
-    }
-    ctr(&scene, CRI, &["image", "tag", &pause, PAUSE]).ok();
+    let pause = pull_with_pause(&scene, &layout, &registry, &image);
     assert_eq!((layers_fetched(&scene, &layout), containers.mounted().len()), (0, 1), "{}", containers.log());
-    let (pod, container) = begin_pod(&scene, &containers, &image);
+    let read = "cat /etc/motd; while md5sum /data; do sleep 0; done";
+    // The machine's network.
+    let of_pod = json!({"linux": {"security_context": {"namespace_options": {"network": 2}}}});
+    let (pod, container) = begin_pod(&scene, &containers, &image, of_pod, &["sh", "-c", read]);
     for _ in 0..KILLS {
         let before = written(&scene).len();
         wait_until("the container has read on", || written(&scene).len() > before);
@@ -186,25 +197,76 @@ fn a_pod_does_not_notice_that_snapshotter_and_servers_are_killed() {
     let before = written(&scene).len();
     wait_until("the container has read it after the last", || written(&scene).len() > before + 1);
     assert_eq!(crictl(&scene, &["exec", &container, "cat", "/etc/motd"]), MOTD.trim());
-    crictl(&scene, &["stopp", &pod]);
-    crictl(&scene, &["rmp", &pod]);
+    end_pod(&scene, &containers, &pod, &pause);
     let lines = written(&scene);
-    let sum = sum_of_data(&scene, &layout);
+    let sum = format!("{}  /data\n", sum_of_data(&scene, &layout));
     assert!(
         lines[0] == MOTD && lines.len() > KILLS && lines[1..].iter().all(|line| *line == sum),
         "{lines:?}"
     );
     drop(registry);
-    for image in [PAUSE, &pause] {
-        assert_eq!(containers.remove(image).code, OK);
-    }
     containers.end(&[&image]);
 }
 
-/// The line that md5sum has for the layout's data.
-fn sum_of_data(scene: &Scene, layout: &Path) -> String {
-    let root = scene.arg("unpacked");
-    tool("umoci", &["raw", "unpack", "--image", &format!("{}:t", layout.display()), &root]);
-    let said = tool("md5sum", &[&format!("{root}/data")]).stdout;
-    format!("{}  /data\n", said.split(' ').next().expect("a sum"))
+/// Where Debian has the plugins for networks.
+const PLUGINS: [&str; 3] = ["/usr/lib/cni/bridge", "/usr/lib/cni/host-local", "/usr/lib/cni/portmap"];
+/// A network as nodes have it: a bridge, addresses, the world behind it, and ports of the node.
+const NETWORK: &str = r#"{"cniVersion": "0.4.0", "name": "pods", "plugins": [
+    {"type": "bridge", "bridge": "cni0", "isGateway": true, "ipMasq": true, "hairpinMode": true, "ipam":
+        {"type": "host-local", "ranges": [[{"subnet": "10.99.0.0/24"}]], "routes": [{"dst": "0.0.0.0/0"}]}},
+    {"type": "portmap", "capabilities": {"portMappings": true}}]}"#;
+/// A port of the node, and the node as its pods see it.
+const PORT: u16 = 8080;
+const NODE: &str = "10.99.0.1";
+
+/// Gives this thread a network of its own.
+fn network_apart() {
+    // SAFETY: CLONE_NEWNET changes this thread's view of networks only; no descriptor or memory is affected.
+    assert_eq!(unsafe { libc::unshare(libc::CLONE_NEWNET) }, 0, "a network of its own");
+    tool("ip", &["link", "set", "lo", "up"]);
+}
+
+/// The configuration of pods' networks, and a place of the test's own for what plugins remember.
+fn network_of_pods(scene: &Scene) {
+    scene.folder("net.d");
+    fs::write(scene.path("net.d/10-pods.conflist"), NETWORK).expect("written");
+    let place = Path::new("/var/lib/cni");
+    fs::create_dir_all(place).expect("a folder");
+    mount("cni", place, "tmpfs", MountFlags::empty(), None).expect("mounted");
+}
+
+/// The sum of what a pod serves.
+fn sum_at(address: &str) -> String {
+    let script = "busybox wget -q -O - http://$0/data | md5sum";
+    tool("sh", &["-c", script, address]).stdout
+}
+
+#[test]
+fn a_pod_with_a_network_of_its_own_starts_lazily_and_is_reached() {
+    if !can_run_second() || !machine_has(&PLUGINS) || !has_tools(&["ip", "iptables"]) {
+        return;
+    }
+    network_apart();
+    let Some((scene, layout, registry, image)) = converted(DATA_BYTES) else { return };
+    network_of_pods(&scene);
+    let mut containers = Containers::start(&scene, &["--disk-cache", "none", "--prefetch", "off"]);
+    let pause = pull_with_pause(&scene, &layout, &registry, &image);
+    assert_eq!((layers_fetched(&scene, &layout), containers.mounted().len()), (0, 1), "{}", containers.log());
+    let of_pod = json!({"port_mappings": [{"container_port": 80, "host_port": PORT}], "linux": {}});
+    let serve = ["busybox", "httpd", "-f", "-p", "80", "-h", "/"];
+    let (pod, container) = begin_pod(&scene, &containers, &image, of_pod, &serve);
+    let described: Value =
+        serde_json::from_str(&crictl(&scene, &["inspectp", &pod])).expect("what crictl has of it");
+    let address = described["status"]["network"]["ip"].as_str().expect("an address");
+    wait_until("the pod serves", || std::net::TcpStream::connect((address, 80)).is_ok());
+    let sum = format!("{}  -\n", sum_of_data(&scene, &layout));
+    assert_eq!(sum_at(address), sum);
+    wait_until("a server is killed", || kill_all(&of_image(&scene, true)) > 0);
+    containers.kill_snapshotter();
+    assert_eq!(sum_at(&format!("127.0.0.1:{PORT}")), sum, "by the node's port");
+    let from_pod = format!("busybox wget -q -O - http://{NODE}:{PORT}/etc/motd");
+    assert_eq!(crictl(&scene, &["exec", &container, "sh", "-c", &from_pod]), MOTD.trim());
+    end_pod(&scene, &containers, &pod, &pause);
+    drop(registry);
+    containers.end(&[&image]);
 }
