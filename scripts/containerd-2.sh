@@ -1,18 +1,28 @@
 #!/bin/sh
-# Builds containerd 2 and CRI's client, which Debian 12 does not have, for tests of `headstart snapshotter`.
+# Builds containerd 2, CRI's client and a kubelet, which Debian 12 does not have, for tests of `headstart
+# snapshotter`.
 #
 #   scripts/containerd-2.sh DIR     programs come into DIR/bin; what is there is not built again
 #
-# Needs Go 1.26 or newer and its module proxy. Takes ten minutes on one core. nerdctl is no module there: its
-# test takes one that is on PATH.
+# Needs Go 1.26 or newer and its module proxy. Takes twenty minutes on one core. nerdctl is no module there:
+# its test takes one that is on PATH.
 set -eu
 
 CONTAINERD=v2.3.5
 CRI_TOOLS=v1.34.0
+KUBERNETES=v1.34.4
 
 mkdir -p "$1/bin"
 cd "$1"
 export CGO_ENABLED=0 GOFLAGS='-p=1 -buildvcs=false'
+
+# stage VERSION: modules that lie in the repository of Kubernetes have versions of their own on the proxy.
+stage() {
+    file=$(go mod download -json "k8s.io/kubernetes@$1" | sed -n 's/.*"GoMod": "\(.*\)",/\1/p')
+    for staged in $(sed -n 's#^[[:space:]]*\(k8s.io/[a-z-]*\) => ./staging/.*#\1#p' "$file"); do
+        go mod edit -replace "$staged=$staged@v0.${1#v1.}"
+    done
+}
 
 # build MODULE VERSION PROGRAM...: each module is built by what its own go.mod asks for.
 build() {
@@ -25,6 +35,7 @@ build() {
         (
             cd "$name"
             [ -e go.mod ] || go mod init headstart.invalid/tools
+            [ "$module" != k8s.io/kubernetes ] || stage "$version"
             go get "$module/cmd/$program@$version"
             go build -o "../bin/$program" "$module/cmd/$program"
         )
@@ -34,3 +45,4 @@ build() {
 
 build github.com/containerd/containerd/v2 "$CONTAINERD" containerd ctr containerd-shim-runc-v2
 build sigs.k8s.io/cri-tools "$CRI_TOOLS" crictl
+build k8s.io/kubernetes "$KUBERNETES" kubelet

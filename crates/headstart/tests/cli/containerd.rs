@@ -70,6 +70,7 @@ const FIRST: &str = r#"[plugins."io.containerd.grpc.v1.cri".containerd]
 /// let no process be spared when memory is short.
 const SECOND: &str = r#"[proxy_plugins.headstart.exports]
   enable_remote_snapshot_annotations = "true"
+  root = "FOLDER/root"
 [plugins."io.containerd.cri.v1.images"]
   snapshotter = "headstart"
 [plugins."io.containerd.cri.v1.images".pinned_images]

@@ -1,7 +1,10 @@
 //! Clients of containerd 2, whose transfer service unpacks: ctr, nerdctl, and CRI's crictl with a pod.
 //! `scripts/containerd-2.sh` builds what Debian 12 does not have.
 
+mod kubelet;
+
 use std::fs;
+use std::net::TcpStream;
 use std::path::Path;
 use std::process::{Command, Stdio};
 
@@ -58,16 +61,18 @@ fn ctr(scene: &Scene, namespace: &str, words: &[&str]) -> Ran {
 
 fn nerdctl(scene: &Scene, words: &[&str]) -> Ran {
     let mut command = Command::new("nerdctl");
-    let [address, data] = ["c.sock", "nerdctl"].map(|name| scene.arg(name));
+    let [address, data, networks] = ["c.sock", "nerdctl", "networks"].map(|name| scene.arg(name));
     command.args(["--address", &address, "--data-root", &data, "--namespace", NAMESPACE]);
-    command.args(["--cni-path", "/none", "--snapshotter", "headstart", "--insecure-registry"]).args(words);
+    command.args(["--cni-path", "/usr/lib/cni", "--cni-netconfpath", &networks]);
+    command.args(["--snapshotter", "headstart", "--insecure-registry"]).args(words);
     ran(command)
 }
 
 fn crictl(scene: &Scene, words: &[&str]) -> String {
     let endpoint = format!("unix://{}", scene.arg("c.sock"));
     let mut command = Command::new("crictl");
-    command.args(["-r", &endpoint, "-i", &endpoint]).args(words);
+    // By itself it waits for two seconds.
+    command.args(["-t", "60s", "-r", &endpoint, "-i", &endpoint]).args(words);
     ran(command).ok().stdout.trim().to_owned()
 }
 
@@ -111,7 +116,6 @@ fn nerdctl_runs_a_converted_image_that_it_pulls() {
         return;
     }
     let containers = Containers::start(&scene, &["--disk-cache", "none"]);
-    // Networks of containers need plugins that Debian does not install.
     let ran = nerdctl(&scene, &["run", "--rm", "--net", "host", &image, "cat", "/etc/motd"]).ok();
     assert!(ran.stdout.ends_with(MOTD), "{ran:?}");
     assert_eq!((layers_fetched(&scene, &layout), containers.mounted().len()), (0, 1), "{}", containers.log());
@@ -218,6 +222,12 @@ const NETWORK: &str = r#"{"cniVersion": "0.4.0", "name": "pods", "plugins": [
 /// A port of the node, and the node as its pods see it.
 const PORT: u16 = 8080;
 const NODE: &str = "10.99.0.1";
+/// A container's command that serves its files at port 80.
+const SERVES: [&str; 7] = ["busybox", "httpd", "-f", "-p", "80", "-h", "/"];
+
+fn can_run_networks() -> bool {
+    can_run_second() && machine_has(&PLUGINS) && has_tools(&["ip", "iptables"])
+}
 
 /// Gives this thread a network of its own.
 fn network_apart() {
@@ -243,7 +253,7 @@ fn sum_at(address: &str) -> String {
 
 #[test]
 fn a_pod_with_a_network_of_its_own_starts_lazily_and_is_reached() {
-    if !can_run_second() || !machine_has(&PLUGINS) || !has_tools(&["ip", "iptables"]) {
+    if !can_run_networks() {
         return;
     }
     network_apart();
@@ -253,12 +263,11 @@ fn a_pod_with_a_network_of_its_own_starts_lazily_and_is_reached() {
     let pause = pull_with_pause(&scene, &layout, &registry, &image);
     assert_eq!((layers_fetched(&scene, &layout), containers.mounted().len()), (0, 1), "{}", containers.log());
     let of_pod = json!({"port_mappings": [{"container_port": 80, "host_port": PORT}], "linux": {}});
-    let serve = ["busybox", "httpd", "-f", "-p", "80", "-h", "/"];
-    let (pod, container) = begin_pod(&scene, &containers, &image, of_pod, &serve);
+    let (pod, container) = begin_pod(&scene, &containers, &image, of_pod, &SERVES);
     let described: Value =
         serde_json::from_str(&crictl(&scene, &["inspectp", &pod])).expect("what crictl has of it");
     let address = described["status"]["network"]["ip"].as_str().expect("an address");
-    wait_until("the pod serves", || std::net::TcpStream::connect((address, 80)).is_ok());
+    wait_until("the pod serves", || TcpStream::connect((address, 80)).is_ok());
     let sum = format!("{}  -\n", sum_of_data(&scene, &layout));
     assert_eq!(sum_at(address), sum);
     wait_until("a server is killed", || kill_all(&of_image(&scene, true)) > 0);
@@ -269,4 +278,27 @@ fn a_pod_with_a_network_of_its_own_starts_lazily_and_is_reached() {
     end_pod(&scene, &containers, &pod, &pause);
     drop(registry);
     containers.end(&[&image]);
+}
+
+#[test]
+fn nerdctl_gives_a_container_a_network_of_its_own() {
+    if !can_run_networks() || !has_tools(&["nerdctl"]) {
+        return;
+    }
+    network_apart();
+    let Some((scene, layout, registry, image)) = converted(DATA_BYTES) else { return };
+    network_of_pods(&scene);
+    let containers = Containers::start(&scene, &["--disk-cache", "none", "--prefetch", "off"]);
+    let port = format!("127.0.0.1:{PORT}");
+    let name = containers.id("one");
+    let run = ["run", "--detach", "--name", &name, "--publish", &format!("{port}:80"), &image];
+    nerdctl(&scene, &[&run[..], &SERVES].concat()).ok();
+    assert_eq!((layers_fetched(&scene, &layout), containers.mounted().len()), (0, 1), "{}", containers.log());
+    wait_until("the container serves", || TcpStream::connect(&port).is_ok());
+    assert_eq!(sum_at(&port), format!("{}  -\n", sum_of_data(&scene, &layout)));
+    nerdctl(&scene, &["rm", "--force", &name]).ok();
+    nerdctl(&scene, &["rmi", &image]).ok();
+    gone(&scene, &containers);
+    drop(registry);
+    containers.end(&[]);
 }
