@@ -295,6 +295,9 @@ fn what_to_do(path: &str, kind: FileKind) -> String {
         FileKind::Compressed(_) | FileKind::Zip => {
             ": unpack it, then `headstart build` an image of the disk or the directory".to_owned()
         }
+        FileKind::Text if path.ends_with(".minisig") => {
+            format!(": `headstart serve --channel {path}` serves a signature beside images")
+        }
         _ => String::new(),
     }
 }

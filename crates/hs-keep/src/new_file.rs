@@ -1,6 +1,8 @@
 //! A file that is written as a whole, and takes the place of another one when all of it lasts.
 
+use std::ffi::OsStr;
 use std::fs::{self, File, Metadata};
+use std::hash::{DefaultHasher, Hash, Hasher};
 use std::io::{self, ErrorKind};
 use std::os::unix::ffi::OsStrExt;
 use std::os::unix::fs::{FileExt, MetadataExt, chown};
@@ -154,9 +156,15 @@ fn remove_left(beside: &Path) -> Result<(), KeepError> {
     fs::remove_file(beside).map_err(KeepError::io("remove", beside))
 }
 
-/// Where the new file is written.
+/// Where the new file is written. A name that would be too long is a hash of the old one instead.
 fn beside(path: &Path) -> PathBuf {
+    const SUFFIX: &[u8] = b".unfinished";
     let mut name = path.file_name().unwrap_or_default().as_bytes().to_vec();
-    name.extend(b".unfinished");
-    path.with_file_name(std::ffi::OsStr::from_bytes(&name))
+    if name.len() + SUFFIX.len() > libc::NAME_MAX as usize {
+        let mut hasher = DefaultHasher::new();
+        name.hash(&mut hasher);
+        name = format!("{:016x}", hasher.finish()).into_bytes();
+    }
+    name.extend(SUFFIX);
+    path.with_file_name(OsStr::from_bytes(&name))
 }

@@ -220,6 +220,12 @@ fn what_is_damaged_is_not_compacted_and_one_that_is_told_to_end_leaves_nothing()
     let told = hs_keep::compact(&path, &|| true).expect_err("told to end");
     assert!(told.to_string().contains("told to end") && names() == 1, "{told}");
     hs_keep::compact(&path, &|| false).expect("compacted");
+    // With the longest name there is.
+    let long = folder.path().join("ä".repeat(127) + "z");
+    std::fs::rename(&path, &long).expect("renamed");
+    hs_keep::compact(&long, &|| false).expect("compacted");
+    std::fs::rename(&long, &path).expect("renamed");
+    assert_eq!(names(), 1);
 
     let mut bytes = std::fs::read(&path).expect("read");
     let at = bytes.windows(4096).position(|block| block == [0xa7; 4096]).expect("it is there");

@@ -1,8 +1,8 @@
 //! The segments of the file: which are used, how much of each is live, and which can be written again.
 
-use std::collections::VecDeque;
+use std::collections::{BTreeMap, VecDeque};
 
-use crate::layout::{FIRST_BLOCK, MAX_SEGMENTS, SEGMENT_BLOCKS, first_block, segment_of};
+use crate::layout::{MAX_SEGMENTS, SEGMENT_BLOCKS, first_block, segment_of};
 use crate::map::{Content, ExtentMap};
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -42,7 +42,10 @@ const HOLE: Segment = Segment {
 /// All segments of a file.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Segments {
-    all: Vec<Segment>,
+    /// How many the file has.
+    count: u32,
+    /// Those that something is known of. The others are holes: the length of a file costs no memory.
+    known: BTreeMap<u32, Segment>,
     /// Those that can be written to, in the order of their use.
     free: VecDeque<u32>,
 }
@@ -57,11 +60,15 @@ pub(crate) struct Run {
 impl Segments {
     /// So many, of which none is used.
     pub(crate) fn new(count: u32) -> Self {
-        Self { all: vec![HOLE; count as usize], free: VecDeque::new() }
+        Self { count, ..Self::default() }
     }
 
     pub(crate) fn count(&self) -> u32 {
-        self.all.len() as u32
+        self.count
+    }
+
+    fn known(&mut self, segment: u32) -> &mut Segment {
+        self.known.entry(segment).or_insert(HOLE)
     }
 
     /// Those that can be written to.
@@ -71,31 +78,30 @@ impl Segments {
 
     /// Segments with space of their own.
     pub(crate) fn taken(&self) -> usize {
-        self.all.iter().filter(|segment| segment.state != SegmentState::Hole).count()
+        self.known.values().filter(|segment| segment.state != SegmentState::Hole).count()
     }
 
     /// There are at least as many as have this one among them.
     pub(crate) fn extend_to(&mut self, segment: u32) {
-        let count = self.all.len().max(segment as usize + 1);
-        self.all.resize(count, HOLE);
+        self.count = self.count.max(segment + 1);
     }
 
     /// Whether this segment is used, or could be: false where it lies beyond the file.
     pub(crate) fn has(&self, segment: u32) -> bool {
-        (segment as usize) < self.all.len()
+        segment < self.count
     }
 
     pub(crate) fn live(&self, segment: u32) -> u32 {
-        self.all[segment as usize].live
+        self.known.get(&segment).map_or(0, |segment| segment.live)
     }
 
     pub(crate) fn is_pinned(&self, segment: u32) -> bool {
-        self.all[segment as usize].pinned
+        self.known.get(&segment).is_some_and(|segment| segment.pinned)
     }
 
     /// The segment is used from now on.
     pub(crate) fn set_used(&mut self, segment: u32) {
-        self.all[segment as usize].state = SegmentState::Used;
+        self.known(segment).state = SegmentState::Used;
     }
 
     /// The next one to write to.
@@ -107,13 +113,13 @@ impl Segments {
 
     /// Undoes a [`Self::take`].
     pub(crate) fn put_back(&mut self, segment: u32) {
-        self.all[segment as usize].state = SegmentState::Free { was_written: false };
+        self.known(segment).state = SegmentState::Free { was_written: false };
         self.free.push_front(segment);
     }
 
     /// The segment is not needed any more, and was written.
     pub(crate) fn release(&mut self, segment: u32) {
-        let found = &mut self.all[segment as usize];
+        let found = self.known(segment);
         if found.may_have_holes || found.punched > 0 {
             // All of it becomes one.
             *found = Segment { dead: Some(Box::new([u64::MAX; 4])), ..HOLE };
@@ -127,10 +133,10 @@ impl Segments {
     /// So many segments for which space is to be taken: holes, then new ones at the end. None when the file
     /// cannot have more.
     pub(crate) fn holes(&self, count: usize) -> Option<Vec<u32>> {
-        let holes = self.all.iter().enumerate().filter(|(_, segment)| segment.state == SegmentState::Hole);
-        let mut found: Vec<u32> = holes.map(|(number, _)| number as u32).take(count).collect();
-        let new = self.count()..MAX_SEGMENTS;
-        found.extend(new.take(count - found.len()));
+        let others = self.known.iter().filter(|(_, segment)| segment.state != SegmentState::Hole);
+        let mut others = others.map(|(number, _)| *number).peekable();
+        let is_hole = |number: &u32| others.next_if_eq(number).is_none();
+        let found: Vec<u32> = (0..MAX_SEGMENTS).filter(is_hole).take(count).collect();
         (found.len() == count).then_some(found)
     }
 
@@ -139,7 +145,7 @@ impl Segments {
         for segment in segments {
             self.extend_to(*segment);
             let state = SegmentState::Free { was_written: false };
-            self.all[*segment as usize] = Segment { state, may_have_holes: false, ..HOLE };
+            *self.known(*segment) = Segment { state, may_have_holes: false, ..HOLE };
             self.free.push_back(*segment);
         }
     }
@@ -154,11 +160,11 @@ impl Segments {
     /// The segment that is used next, if it was not written before.
     pub(crate) fn unwritten(&self) -> Option<u32> {
         let next = *self.free.front()?;
-        (self.all[next as usize].state == SegmentState::Free { was_written: false }).then_some(next)
+        (self.known.get(&next)?.state == SegmentState::Free { was_written: false }).then_some(next)
     }
 
     pub(crate) fn set_written(&mut self, segment: u32) {
-        if let SegmentState::Free { was_written } = &mut self.all[segment as usize].state {
+        if let SegmentState::Free { was_written } = &mut self.known(segment).state {
             *was_written = true;
         }
     }
@@ -166,8 +172,10 @@ impl Segments {
     /// The map refers to these blocks of the file; false where they lie in no segment, or two refer to one.
     pub(crate) fn add_live(&mut self, place: u64, blocks: u64) -> bool {
         let Some(segment) = segment_of(place) else { return false };
-        let fits = place - first_block(segment) + blocks <= SEGMENT_BLOCKS;
-        let Some(found) = self.all.get_mut(segment as usize).filter(|_| fits) else { return false };
+        if !self.has(segment) || place - first_block(segment) + blocks > SEGMENT_BLOCKS {
+            return false;
+        }
+        let found = self.known(segment);
         // Two extents of one place would be more than there is.
         if u64::from(found.live) + blocks > SEGMENT_BLOCKS {
             return false;
@@ -181,7 +189,7 @@ impl Segments {
     pub(crate) fn drop_live(&mut self, place: u64, blocks: u64) {
         let Some(segment) = segment_of(place) else { return };
         let first = place - first_block(segment);
-        let found = &mut self.all[segment as usize];
+        let found = self.known(segment);
         found.live -= blocks as u32;
         let dead = found.dead.get_or_insert_default();
         for block in first..first + blocks {
@@ -195,7 +203,7 @@ impl Segments {
         map: &ExtentMap,
         snapshots: impl Iterator<Item = &'a ExtentMap>,
     ) -> bool {
-        for segment in &mut self.all {
+        for segment in self.known.values_mut() {
             (segment.live, segment.pinned) = (0, false);
             // No map has anything of a segment that is to become a hole.
             segment.dead = segment.dead.take().filter(|_| segment.state == SegmentState::Hole);
@@ -208,7 +216,7 @@ impl Segments {
                 fits &=
                     segment.is_some_and(|segment| place - first_block(segment) + blocks <= SEGMENT_BLOCKS);
                 if let Some(segment) = segment {
-                    self.all[segment as usize].pinned = true;
+                    self.known(segment).pinned = true;
                     self.set_used(segment);
                 }
             }
@@ -223,26 +231,22 @@ impl Segments {
 
     /// Used segments that nothing refers to become free, but for these.
     pub(crate) fn reclaim(&mut self, needed: &[u32]) {
-        for number in 0..self.count() {
-            let segment = &self.all[number as usize];
-            let is_dead = segment.state == SegmentState::Used && segment.live == 0 && !segment.pinned;
-            if is_dead && !needed.contains(&number) {
-                self.release(number);
-            }
-        }
+        let dead: Vec<u32> = self.dead(needed).collect();
+        dead.into_iter().for_each(|segment| self.release(segment));
     }
 
-    /// Bytes in segments that [`Self::reclaim`] would give back are this many segments.
-    pub(crate) fn dead(&self, needed: &[u32]) -> usize {
+    /// The segments that [`Self::reclaim`] would give back.
+    pub(crate) fn dead(&self, needed: &[u32]) -> impl Iterator<Item = u32> {
         let is_dead =
             |segment: &Segment| segment.state == SegmentState::Used && segment.live == 0 && !segment.pinned;
-        let dead = self.all.iter().enumerate().filter(|(_, segment)| is_dead(segment));
-        dead.filter(|(number, _)| !needed.contains(&(*number as u32))).count()
+        let dead = self.known.iter().filter(move |(_, segment)| is_dead(segment));
+        dead.map(|(number, _)| *number).filter(|number| !needed.contains(number))
     }
 
     /// Blocks of space of the used segments that no snapshot refers to, and of these the live ones.
     pub(crate) fn space(&self) -> (u64, u64) {
-        let used = self.all.iter().filter(|segment| segment.state == SegmentState::Used && !segment.pinned);
+        let used =
+            self.known.values().filter(|segment| segment.state == SegmentState::Used && !segment.pinned);
         used.fold((0, 0), |(space, live), segment| {
             (space + SEGMENT_BLOCKS - u64::from(segment.punched), live + u64::from(segment.live))
         })
@@ -250,12 +254,11 @@ impl Segments {
 
     /// At most so many used segments with fewer live blocks than this, the sparsest ones.
     pub(crate) fn sparsest(&self, count: usize, live: u64, needed: &[u32]) -> Vec<u32> {
-        let is_sparse = |number: &u32| {
-            let segment = &self.all[*number as usize];
+        let is_sparse = |(number, segment): &(&u32, &Segment)| {
             let is_used = segment.state == SegmentState::Used && !segment.pinned;
             is_used && u64::from(segment.live) < live && !needed.contains(number)
         };
-        let mut found: Vec<u32> = (0..self.count()).filter(is_sparse).collect();
+        let mut found: Vec<u32> = self.known.iter().filter(is_sparse).map(|(number, _)| *number).collect();
         found.sort_by_key(|number| self.live(*number));
         found.truncate(count);
         found
@@ -263,7 +266,7 @@ impl Segments {
 
     /// The segment stays as it is.
     pub(crate) fn pin(&mut self, segment: u32) {
-        self.all[segment as usize].pinned = true;
+        self.known(segment).pinned = true;
     }
 
     /// What can become holes: free segments beyond so many, and dead blocks of segments that are mostly dead.
@@ -272,19 +275,19 @@ impl Segments {
         let mut runs = Vec::new();
         while self.free.len() > keep_free && runs.len() < most {
             let Some(segment) = self.free.pop_back() else { break };
-            self.all[segment as usize].state = SegmentState::Hole;
+            self.known(segment).state = SegmentState::Hole;
             runs.push(Run { first: first_block(segment), blocks: SEGMENT_BLOCKS });
         }
-        for (number, segment) in self.all.iter_mut().enumerate() {
+        for (number, segment) in &mut self.known {
             let mostly_dead = u64::from(segment.live) < SEGMENT_BLOCKS / 2;
-            let sealed = segment.state == SegmentState::Used && !needed.contains(&(number as u32));
+            let sealed = segment.state == SegmentState::Used && !needed.contains(number);
             let is_hole = segment.state == SegmentState::Hole;
             if runs.len() >= most || !is_hole && (!sealed || !mostly_dead || segment.pinned) {
                 continue;
             }
             let Some(dead) = segment.dead.take() else { continue };
             segment.punched += dead.iter().map(|bits| bits.count_ones()).sum::<u32>();
-            runs.extend(runs_of(&dead, FIRST_BLOCK + number as u64 * SEGMENT_BLOCKS));
+            runs.extend(runs_of(&dead, first_block(*number)));
         }
         runs
     }
@@ -314,6 +317,17 @@ mod tests {
         let run = |first, blocks| Run { first, blocks };
         assert_eq!(runs_of(&[0b1101, 1 << 63, 1, 0], 1000), [run(1000, 1), run(1002, 2), run(1127, 2)]);
         assert_eq!(runs_of(&[u64::MAX; 4], 0), [run(0, 256)]);
+    }
+
+    #[test]
+    fn holes_of_a_long_file_are_used_first_and_known_only_then() {
+        let mut segments = Segments::new(MAX_SEGMENTS);
+        assert!(segments.add_live(first_block(1), 3) && segments.add_live(first_block(MAX_SEGMENTS - 1), 1));
+        assert!(!Segments::new(7).add_live(first_block(7), 1), "behind the end of the file");
+        assert_eq!(segments.holes(3), Some(vec![0, 2, 3]));
+        segments.allocated(&[0, 2]);
+        assert_eq!((segments.taken(), segments.known.len()), (4, 4));
+        assert_eq!(segments.holes(MAX_SEGMENTS as usize - 3), None);
     }
 
     #[test]

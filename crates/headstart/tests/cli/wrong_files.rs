@@ -77,6 +77,10 @@ fn what_is_no_image_says_what_it_is_and_what_to_do() {
     run(["serve", &raw, "--http", "localhost:0"]).fails(1, &disk);
     run(["export", &raw, "-o", &scene.arg("out"), "--format", "raw"]).fails(1, &disk);
     run(["push", &raw, "s3://bucket/key"]).fails(1, &disk);
+    let signature = scene.arg("stable.minisig");
+    fs::write(&signature, "untrusted comment: stable\n").expect("written");
+    run(["serve", &signature, "--http", "localhost:0"])
+        .fails(1, &["text", &format!("--channel {signature}")]);
     for (file, called) in mixed_up(&scene).into_iter().filter(|(_, called)| *called != "a headstart image") {
         if !called.contains("profile") {
             run(["inspect", &file]).fails(1, &[&file, called, "not a headstart image"]);

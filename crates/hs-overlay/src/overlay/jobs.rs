@@ -115,7 +115,7 @@ impl Overlay {
         log_is_long
             || runs_short
                 && self.log_blocks >= self.checkpoint_from
-                && self.segments.dead(&self.needed_segments()) > 0
+                && self.segments.dead(&self.needed_segments()).next().is_some()
     }
 
     pub(crate) fn needed_segments(&self) -> Vec<u32> {
