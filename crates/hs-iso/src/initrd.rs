@@ -128,7 +128,7 @@ pub(crate) fn make(
     let program = std::fs::read(live).with_context(|| format!("read {}", live.display()))?;
     system.write(LIVE, &program, 0o755)?;
     system.run(&[LIVE, "--version"]).context(
-        "headstart-live of this machine does not run in that system, whose C library is older: install the \
+        "headstart-live of this machine does not run in that system: where its C library is older, install the \
          package headstart there, or build it on a system as old",
     )?;
     let generator = match kind.generator {

@@ -155,6 +155,9 @@ impl Status {
 
     /// Whether it is of this image, or at this directory.
     pub fn is_of(&self, path: &Path) -> bool {
+        // As servers say it: names that are no text come as what can be shown of them.
+        let shown = path.to_string_lossy();
+        let path = Path::new(&*shown);
         self.image == path || self.dir == path || self.fs.as_deref() == Some(path)
     }
 }

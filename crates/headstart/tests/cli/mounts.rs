@@ -110,6 +110,9 @@ fn a_mount_under_a_name_that_is_no_text_is_served_and_harms_nobody() {
     let status = headstart(words).stdout(Stdio::null()).stderr(Stdio::null()).status();
     assert!(status.expect("the program starts").success());
     assert!(fs::read(other.join("disk.img")).expect("read") == disk);
+    wait_until("its server says how it is", || {
+        headstart([OsStr::new("status"), other.as_os_str()]).output().expect("it starts").status.success()
+    });
     wait_until("it is unmounted", || {
         Command::new("umount").arg(&other).status().expect("it starts").success()
     });

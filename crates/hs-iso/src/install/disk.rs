@@ -28,6 +28,10 @@ const LOOK: Duration = Duration::from_millis(20);
 /// What every GRUB reads: newer features of an ext4 are left out.
 const BOOT_FEATURES: &str = "none,has_journal,extent,filetype,sparse_super,large_file,ext_attr";
 
+/// What a disk may lack.
+const INTERRUPTED: &str =
+    "was its installation interrupted? `headstart install DISK --root ROOT --force` begins again";
+
 /// What a disk is opened for.
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum Access {
@@ -104,10 +108,7 @@ impl Disk {
     /// Which system is started.
     pub(super) fn state(&self) -> anyhow::Result<BootState> {
         BootState::read(self.boot.path()).with_context(|| {
-            format!(
-                "{}: the boot loader's block on its boot partition: was its installation interrupted?",
-                self.path.display()
-            )
+            format!("{}: the boot loader's block on its boot partition: {INTERRUPTED}", self.path.display())
         })
     }
 
@@ -141,8 +142,7 @@ fn contents_of(path: &Path) -> anyhow::Result<Contents> {
 /// It is read from the partition's own device: the kernel caches the disk's blocks apart from those. To a
 /// file system with errors nothing is written: blocks of the system that is there could be taken for free.
 fn uuid_of(disk: &Path, partition: &Device, access: Access) -> anyhow::Result<String> {
-    let lacks =
-        || format!("{}: a partition has no file system: was its installation interrupted?", disk.display());
+    let lacks = || format!("{}: a partition has no file system: {INTERRUPTED}", disk.display());
     let found = contents_of(partition.path())?.file_system.with_context(lacks)?;
     let uuid = found.uuid.with_context(lacks)?;
     if access == Access::Change && found.has_errors {
