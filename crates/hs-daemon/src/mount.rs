@@ -136,8 +136,9 @@ pub fn run(args: &Mount, arguments: &[OsString], quiet: bool) -> anyhow::Result<
         log_file.go_to_background()?;
     }
     confine(args, &supervisor);
-    let server = Server { args, quiet, supervisor, folder, log_file, signals };
+    let server = Server { args, quiet, supervisor, folder, log_file: &log_file, signals };
     server.run(kept)?;
+    log_file.remove();
     Ok(0)
 }
 
@@ -180,7 +181,7 @@ struct Server<'a> {
     quiet: bool,
     supervisor: Supervisor,
     folder: Option<RunFolder>,
-    log_file: LogFile,
+    log_file: &'a LogFile,
     signals: Ends,
 }
 

@@ -184,7 +184,8 @@ impl Parent {
     }
 }
 
-/// The file for messages where the system has no log; it stays behind only when its process dies.
+/// The file for messages where the system has no log. It stays behind when its process dies or fails: what it
+/// fails of is said last.
 pub struct LogFile(Option<PathBuf>);
 
 impl LogFile {
@@ -204,16 +205,15 @@ impl LogFile {
         log_output::go_to_background(|| self.create()).context("go to the background")
     }
 
-    fn create(&self) -> Option<File> {
-        let path = self.0.as_ref()?;
-        log_output::create_log(path).inspect_err(|error| log::warn!("{}: {error}", path.display())).ok()
-    }
-}
-
-impl Drop for LogFile {
-    fn drop(&mut self) {
+    /// Removes it at a clean end.
+    pub fn remove(self) {
         if let Some(path) = &self.0 {
             let _ = std::fs::remove_file(path);
         }
+    }
+
+    fn create(&self) -> Option<File> {
+        let path = self.0.as_ref()?;
+        log_output::create_log(path).inspect_err(|error| log::warn!("{}: {error}", path.display())).ok()
     }
 }

@@ -91,6 +91,9 @@ pub fn supervise(plan: &Plan<'_>) -> anyhow::Result<i32> {
     drop(std::mem::take(&mut supervisor.kept));
     supervisor.wait_for_the_dying();
     (plan.clear)();
+    if let (Ok(0), Some(log_file)) = (&ended, supervisor.log_file) {
+        log_file.remove();
+    }
     ended
 }
 

@@ -320,6 +320,34 @@ fn the_next_server_shows_no_image_that_has_replaced_the_first() {
     scene.wait_until_clean();
 }
 
+/// A system with a log has it there; without one, files of messages are all that says it.
+#[test]
+fn why_a_mount_is_over_stays_in_its_files_of_messages() {
+    let scene = Scene::new();
+    scene.image("cold.hsi", 320, 88);
+    scene.image("other.hsi", 320, 89);
+    let (image, dir) = (scene.arg("cold.hsi"), scene.folder("dir"));
+    let mounted = run(["mount", "--json", &image, &dir]).ok().json();
+    let log = Path::new(mounted["log"].as_str().expect("a name"));
+    if !log.is_absolute() {
+        umount(&dir);
+        return;
+    }
+    let supervisor = log.with_file_name(format!("{}.log", mounted["supervisor"]));
+    fs::rename(scene.path("other.hsi"), &image).expect("replaced");
+    kill(&mounted);
+    scene.wait_until_clean();
+    assert!(fs::read_to_string(&supervisor).expect("it stays").contains("what is served ends here"));
+    let logs = fs::read_dir(log.parent().expect("a folder")).expect("listed").flatten();
+    let ours = logs.map(|entry| entry.path()).filter(|path| {
+        fs::read_to_string(path)
+            .is_ok_and(|said| said.contains("it is another image") && said.contains(&image))
+    });
+    let ours: Vec<PathBuf> = ours.collect();
+    assert!(!ours.is_empty());
+    ours.iter().chain([&supervisor]).for_each(|file| fs::remove_file(file).expect("removed"));
+}
+
 /// What is asked for over HTTP, with further fields.
 pub(crate) fn get(address: &str, path: &str, fields: &str) -> String {
     let mut stream = TcpStream::connect(address).expect("the server listens");
