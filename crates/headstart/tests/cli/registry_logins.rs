@@ -7,6 +7,7 @@ use std::process::Command;
 use std::sync::{Arc, Mutex};
 use std::thread;
 
+use crate::registry::place;
 use crate::scene::{Ran, Scene};
 use crate::web::remote;
 
@@ -104,6 +105,18 @@ fn ask_with(scene: &Scene, words: &[&str], registry: u16, login: &str, realms: O
 
 fn password() -> String {
     format!(r#""username":"alice","password":"{PASSWORD}""#)
+}
+
+/// The registry answers, and what the user reads must not say that it does not.
+#[test]
+fn a_token_server_that_is_away_is_named() {
+    let scene = Scene::new();
+    let place = place();
+    let away = place.local_addr().expect("an address").to_string();
+    let realm = format!("http://{away}/token");
+    let registry = Host::start(move |_| wants_token(&realm));
+    let ran = read_with(&scene, registry.port, "", None);
+    ran.fails(1, &[&format!("its token server {away}: no connection")]);
 }
 
 #[test]

@@ -212,6 +212,7 @@ impl Access {
         if login.is_some() {
             self.check_realm(&url)?;
         }
+        let place = url[url::Position::BeforeHost..url::Position::AfterPort].to_owned();
         let actions = self.right.actions();
         let ours = format!("repository:{}:{actions}", self.address.repository);
         // For reading, the scope that the registry names; it does not know yet that we want to write.
@@ -241,7 +242,7 @@ impl Access {
                 _ => requests.get(url),
             }
         };
-        let answer = self.client.exchange(asked)?;
+        let answer = self.client.exchange(asked).map_err(|error| of_token_server(&place, error))?;
         match answer.status {
             200 => {}
             400 | 401 | 403 => return Err(HttpError::Login { host: self.address.host.clone(), had_login }),
@@ -270,6 +271,16 @@ impl Access {
             return Ok(());
         }
         Err(HttpError::ForeignLogin { host, realm: theirs })
+    }
+}
+
+/// Says that it is the token server which is away: the user knows of the registry alone.
+fn of_token_server(place: &str, error: HttpError) -> HttpError {
+    match error {
+        HttpError::Connection { reason, permanent } => {
+            HttpError::Connection { reason: format!("its token server {place}: {reason}"), permanent }
+        }
+        error => error,
     }
 }
 
