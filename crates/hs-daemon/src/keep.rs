@@ -4,7 +4,7 @@ use std::os::fd::AsFd;
 use std::path::Path;
 use std::time::Duration;
 
-use anyhow::{Context, bail};
+use anyhow::Context;
 use hs_keep::{KeepFile, KeptDisk, OpenedAs, Unflushed};
 use hs_service::handover::{HandedOver, Supervisor};
 
@@ -29,8 +29,5 @@ pub(crate) fn open(path: &Path, kept: &mut HandedOver, supervisor: &Supervisor) 
 /// Makes sure that everything lasts. Where its server has not started, an empty file is not kept.
 pub(crate) fn close(kept: &KeptDisk, is_started: bool) -> anyhow::Result<()> {
     let closed = if is_started { kept.close() } else { kept.give_up() };
-    if closed.is_err() {
-        bail!("{}: what was written last may not last: see the lines above", kept.path().display());
-    }
-    Ok(())
+    hs_start::keep::lasts(kept, closed)
 }

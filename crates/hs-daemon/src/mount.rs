@@ -237,7 +237,10 @@ impl Server<'_> {
                 (ended, None)
             });
             let unmounted = served.session().unmount().map_err(anyhow::Error::from);
-            let closed = unmounted.and_then(|()| keep::close(kept, is_started));
+            let mut closed = unmounted.and_then(|()| keep::close(kept, is_started));
+            if args.fs.is_some() {
+                closed = closed.and_then(|()| hs_start::keep::has_room(kept));
+            }
             ended = ended.map(|(ended, none)| (ended.and(closed), none));
         }
         // From here on nothing may wait for the medium.

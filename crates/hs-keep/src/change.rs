@@ -238,6 +238,7 @@ fn offer(shared: &Shared, state: &mut KeptState, start: u64, blocks: u64, offere
                     Err(failed) => {
                         let failed = Failed { step: FailedStep::Write, ..failed };
                         overlay.handle_failed(failed);
+                        state.refused += u64::from(failed.no_space);
                         return Taken::Done(Err(if failed.no_space { libc::ENOSPC } else { libc::EIO }));
                     }
                 }

@@ -208,5 +208,9 @@ fn refuse_all(shared: &Shared, state: &mut KeptState, errno: i32) -> Outcomes {
     snapshots::refuse(shared, state, errno);
     let flushes = state.flushes.drain(..).map(|(_, answer)| (answer, Err(errno)));
     let delayed = state.delayed.drain().map(|(_, answer)| (answer, Err(errno)));
-    flushes.chain(delayed).collect()
+    let outcomes: Outcomes = flushes.chain(delayed).collect();
+    if errno == libc::ENOSPC {
+        state.refused += outcomes.len() as u64;
+    }
+    outcomes
 }

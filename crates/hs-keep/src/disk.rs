@@ -65,6 +65,8 @@ pub(crate) struct KeptState {
     pub(crate) generation: usize,
     /// What the supervisor knows: whether writes are unflushed.
     pub(crate) is_told: bool,
+    /// Writes and flushes that found no space.
+    pub(crate) refused: u64,
     pub(crate) ends: bool,
     pub(crate) has_ended: bool,
 }
@@ -106,6 +108,7 @@ impl KeptDisk {
             readers: [0; 2],
             generation: 0,
             is_told: false,
+            refused: 0,
             ends: false,
             has_ended: false,
         };
@@ -304,6 +307,17 @@ impl KeptDisk {
         self.shared.work.notify_all();
         self.shared.changed.wait_while(&mut state, |state| !state.has_ended);
         flushed.and(if state.overlay.is_flushed() { Ok(()) } else { Err(libc::EIO) })
+    }
+
+    /// Whether the file has no name any more: all of it goes with this process.
+    pub fn is_removed(&self) -> bool {
+        self.shared.file.is_removed()
+    }
+
+    /// Writes and flushes that found no space until now. Their clients know; the programs behind a file
+    /// system that is mounted from this disk may not.
+    pub fn refused(&self) -> u64 {
+        self.shared.state.lock().refused
     }
 }
 

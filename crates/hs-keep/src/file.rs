@@ -380,6 +380,13 @@ impl KeepFile {
         Ok(self.file.metadata().map_err(KeepError::io("look at", &self.path))?.blocks() * 512)
     }
 
+    /// Whether it has no name any more. Some file systems count no names.
+    pub(crate) fn is_removed(&self) -> bool {
+        let Ok(own) = self.file.metadata() else { return false };
+        let is_it = |there: std::fs::Metadata| (there.dev(), there.ino()) == (own.dev(), own.ino());
+        own.nlink() == 0 && !std::fs::metadata(&self.path).is_ok_and(is_it)
+    }
+
     /// Takes the space that so many blocks need.
     pub(crate) fn take_space(&self, overlay: &mut Overlay, data: u64) -> Result<(), KeepError> {
         let Some(job) = overlay.space_needed(data) else { return Ok(()) };

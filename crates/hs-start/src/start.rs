@@ -159,10 +159,8 @@ impl Mounted {
         }
         self.fs = None;
         served.session().unmount()?;
-        if kept.close().is_err() {
-            bail!("{}: what was written last may not last: see the lines above", kept.path().display());
-        }
-        Ok(())
+        crate::keep::lasts(kept, kept.close())?;
+        crate::keep::has_room(kept)
     }
 
     /// From here on reads of the medium fail, so that everything else can end.

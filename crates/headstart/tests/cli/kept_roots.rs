@@ -212,6 +212,42 @@ fn a_server_that_dies_with_unflushed_writes_takes_no_more() {
     end(server);
 }
 
+/// The kernel writes behind the programs, the last of it when all of them have ended.
+#[test]
+fn what_a_full_medium_has_lost_is_an_error_of_run_and_of_mount() {
+    if !machine() {
+        return;
+    }
+    let scene = Scene::new();
+    let image = roomy(&scene);
+    let small = scene.folder("small");
+    tool("mount", &["-t", "tmpfs", "-o", "size=9m", "small", &small]);
+    let keep = scene.arg("small/changes");
+    let lost = ["small/changes: ", "writes found no space", "No space left"];
+    let write = "head -c 20000000 /dev/urandom >/lost; true";
+    run(["run", &image, "--keep", &keep, "--", "/bin/busybox", "sh", "-c", write]).fails(1, &lost);
+    run(["overlay", "check", &keep]).ok();
+    fs::remove_file(&keep).expect("removed");
+    let (dir, tree) = (scene.folder("dir"), scene.folder("tree"));
+    let mounted_while = |keep: &str, change: &dyn Fn()| {
+        let mut mounted = Running::start(["mount", "-f", &image, &dir, "--fs", &tree, "--keep", keep]);
+        while !mounted.said().contains("mounted") {}
+        change();
+        umount(&tree);
+        let (status, _, said) = mounted.end();
+        (status.code(), said)
+    };
+    let (code, said) = mounted_while(&keep, &|| {
+        let _ = fs::write(scene.path("tree/lost"), hs_testing::noise(20_000_000, 7));
+    });
+    assert!(code == Some(1) && lost.iter().all(|words| said.contains(words)), "{said}");
+    let gone = scene.arg("gone");
+    let (code, said) = mounted_while(&gone, &|| fs::remove_file(&gone).expect("removed"));
+    assert!(code == Some(1) && said.contains("gone: the file was removed while it was used"), "{said}");
+    let (code, said) = mounted_while(&gone, &|| fs::rename(&gone, scene.path("moved")).expect("moved"));
+    assert_eq!(code, Some(0), "{said}");
+}
+
 #[test]
 fn a_full_disk_is_told_to_the_writer_and_all_before_stays() {
     if !machine() {

@@ -3,7 +3,6 @@
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
-use anyhow::bail;
 use hs_disk::Watch;
 use hs_guest::qemu::Drive;
 use hs_keep::{KeepFile, KeptDisk};
@@ -86,10 +85,5 @@ impl NbdDisk {
 /// # Errors
 /// When it may not last.
 pub fn close_kept(kept: Option<&Arc<KeptDisk>>) -> anyhow::Result<()> {
-    match kept.map(|kept| (kept, kept.close())) {
-        Some((kept, Err(_))) => {
-            bail!("{}: what was written last may not last: see the lines above", kept.path().display())
-        }
-        _ => Ok(()),
-    }
+    kept.map_or(Ok(()), |kept| crate::keep::lasts(kept, kept.close()))
 }
