@@ -160,6 +160,10 @@ fn tell(outcomes: Outcomes) {
 
 /// Answers the flushes whose batch is on the medium, and takes the changes for which there is room now.
 fn settle(shared: &Arc<Shared>, state: &mut KeptState) -> Outcomes {
+    if state.overlay.trouble().is_some() {
+        // A write may have met it, beside flushes that wait.
+        return refuse_all(shared, state, libc::EIO);
+    }
     shared.tell(state);
     let mut outcomes = Outcomes::new();
     let KeptState { overlay, flushes, .. } = state;

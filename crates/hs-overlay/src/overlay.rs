@@ -104,7 +104,7 @@ enum UnderWay {
     Append { records: Vec<Record>, before: LogEnd, end: LogEnd, taken: Vec<u32>, blocks: u64 },
     Checkpoint { slot: Box<Slot>, taken: Vec<u32>, allocated: Vec<u32> },
     Prepare { segment: u32 },
-    Allocate { segments: Vec<u32> },
+    Allocate { segments: Vec<u32>, for_append: bool },
     Punch,
 }
 
@@ -371,7 +371,7 @@ impl Overlay {
         if missing == 0 || self.under_way.is_some() || self.trouble.is_some() {
             return None;
         }
-        self.allocation(missing)
+        self.allocation(missing, false)
     }
 
     /// The space that has to be taken before so many blocks can be written; the job's end is to be reported
@@ -381,13 +381,13 @@ impl Overlay {
         if missing == 0 || self.under_way.is_some() || self.trouble.is_some() {
             return None;
         }
-        self.allocation(missing)
+        self.allocation(missing, false)
     }
 
-    fn allocation(&mut self, count: usize) -> Option<Job> {
+    fn allocation(&mut self, count: usize, for_append: bool) -> Option<Job> {
         let segments = self.segments.holes(count)?;
         let steps = allocate_steps(&segments);
-        self.under_way = Some(UnderWay::Allocate { segments });
+        self.under_way = Some(UnderWay::Allocate { segments, for_append });
         Some(Job { steps })
     }
 

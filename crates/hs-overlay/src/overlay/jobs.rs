@@ -84,7 +84,7 @@ impl Overlay {
         if missing > 0 {
             // Two batches that became one after a failure may need more than was promised for each.
             self.flush_wanted = true;
-            return self.allocation(missing);
+            return self.allocation(missing, true);
         }
         self.on_its_way = std::mem::take(&mut self.gathered);
         self.siblings.append();
@@ -250,7 +250,7 @@ impl Overlay {
                 self.segments.set_written(segment);
                 self.pace.prepared();
             }
-            Some(UnderWay::Allocate { segments }) => self.segments.allocated(&segments),
+            Some(UnderWay::Allocate { segments, .. }) => self.segments.allocated(&segments),
             Some(UnderWay::Punch) | None => {}
         }
     }
@@ -287,6 +287,8 @@ impl Overlay {
                     return false;
                 }
             }
+            // A flush that waits has its space: only the write that asked for more has none.
+            Some(UnderWay::Allocate { for_append: false, .. }) if !for_good => return false,
             Some(UnderWay::Allocate { .. }) => self.flush_wanted = false,
             None => {}
         }

@@ -61,12 +61,25 @@ fn space_that_cannot_be_had_is_told_before_a_write_is_taken() {
     let mut world = world();
     assert_eq!(world.overlay.handle_write(0, &[0; 4096]), Err(Refusal::NeedsSpace));
     assert!(world.overlay.space_needed(1).is_some());
-    assert!(world.overlay.handle_failed(Failed { step: FailedStep::Write, no_space: true }));
+    assert!(!world.overlay.handle_failed(Failed { step: FailedStep::Write, no_space: true }));
     assert_eq!(world.overlay.handle_write(0, &[0; 4096]), Err(Refusal::NeedsSpace));
     assert_eq!(world.version(0), 0);
     world.write(0, &[9]);
     world.flush();
     assert_eq!(world.version(0), 9);
+}
+
+#[test]
+fn a_flush_is_not_forgotten_for_a_write_that_finds_no_space() {
+    let mut world = world();
+    world.write(0, &[1]);
+    let batch = world.overlay.handle_flush();
+    assert_eq!(world.overlay.handle_write(50, &[7; 300 * 4096]), Err(Refusal::NeedsSpace));
+    assert!(world.overlay.space_needed(300).is_some());
+    assert!(!world.overlay.handle_failed(Failed { step: FailedStep::Write, no_space: true }));
+    while !world.overlay.is_durable(batch) {
+        assert!(world.step(), "it waits for ever");
+    }
 }
 
 #[test]
@@ -167,7 +180,7 @@ fn a_snapshot_can_be_deleted_where_no_space_is_left() {
     let mut world = world();
     // Beside what a new file has.
     assert!(world.overlay.snapshot_space_needed().is_some());
-    assert!(world.overlay.handle_failed(Failed { step: FailedStep::Write, no_space: true }));
+    assert!(!world.overlay.handle_failed(Failed { step: FailedStep::Write, no_space: true }));
     assert_eq!(world.overlay.trouble(), None);
     world.write(0, &[1; 500]);
     world.flush();
