@@ -313,8 +313,11 @@ def from_disk(machine, image, snapshotter):
     """Two starts of an image that is on this machine's disk, the first as after a restart: with empty page caches, and
     nothing mounted."""
     machine.pull(image, snapshotter)
-    for place in re.findall(rf"{machine.folder}/root/images/\w+/(?:tree|disk)", Path("/proc/self/mounts").read_text())[::-1]:
-        run("umount", place)
+    images = f"{machine.folder}/root/images/"
+    for tree in re.findall(rf"{images}\w+/tree", Path("/proc/self/mounts").read_text()):
+        run("umount", tree)
+    # Their servers unmount the disks.
+    wait_until(lambda: images not in Path("/proc/self/mounts").read_text(), patience_s=60)
     drop_caches()
     found = {"cold_s": machine.run(image, snapshotter), "warm_s": machine.run(image, snapshotter)}
     machine.remove(image)
