@@ -164,9 +164,14 @@ fn early_death(early: &str, target: &Path) -> HeldSession {
     victim.wait().unwrap();
     let detached = descriptors.pop();
     assert!(!descriptors.is_empty());
+    HeldSession { detached, ..held(negotiated, descriptors, target) }
+}
+
+/// What a supervisor has held of a server whose mount is shown.
+fn held(negotiated: Negotiated, descriptors: Vec<OwnedFd>, target: &Path) -> HeldSession {
     HeldSession {
         descriptors,
-        detached,
+        detached: None,
         negotiated,
         mount_point: target.into(),
         refuse_waiting: false,
@@ -233,14 +238,7 @@ fn a_push_that_waits_for_a_read_lets_it_fail() {
         });
         assert!(victim.try_wait().unwrap().is_none(), "the push waits");
         victim.kill().unwrap();
-        let held = HeldSession {
-            descriptors,
-            detached: None,
-            negotiated,
-            mount_point: target.clone(),
-            refuse_waiting: false,
-            replay: None,
-        };
+        let held = held(negotiated, descriptors, &target);
         let disk = MemoryDisk::new(noise(DISK_BYTES, 5));
         let session = Session::resume(held, disk, options_of_pushing()).unwrap();
         // What was read ahead the kernel asks for again.
@@ -257,14 +255,7 @@ fn what_a_server_takes_beside_the_next_one_is_asked_for() {
     let target = directory.path().canonicalize().unwrap();
     let (mut victim, ours) = start_victim("", &target);
     let (negotiated, descriptors) = receive(&ours);
-    let held = HeldSession {
-        descriptors,
-        detached: None,
-        negotiated,
-        mount_point: target.clone(),
-        refuse_waiting: false,
-        replay: None,
-    };
+    let held = held(negotiated, descriptors, &target);
     if !held.can_be_asked_again() {
         hs_testing::skip("this kernel cannot resend requests (Linux 6.9 can)");
         victim.kill().unwrap();
@@ -348,14 +339,8 @@ fn resume_with_readers(victim: &str, options: SessionOptions, error: Option<i32>
         victim.kill().unwrap();
         victim.wait().unwrap();
         let disk = MemoryDisk::new(content.clone());
-        let held = HeldSession {
-            descriptors,
-            detached: None,
-            negotiated,
-            mount_point: target.clone(),
-            refuse_waiting: error == Some(libc::EIO),
-            replay: None,
-        };
+        let refuse_waiting = error == Some(libc::EIO);
+        let held = HeldSession { refuse_waiting, ..held(negotiated, descriptors, &target) };
         let session = Session::resume(held, disk, options).unwrap();
         for (reader, handle) in readers.into_iter().enumerate() {
             let read = handle.join().unwrap();
