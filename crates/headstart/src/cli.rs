@@ -141,7 +141,7 @@ pub(crate) enum Command {
     Install(Install),
     /// Mount an image as DIR/disk.img, and its file system with --fs.
     Mount(Mount),
-    /// Serve images over NBD or vhost-user (as disks) or HTTP (as files).
+    /// Serve images over NBD, vhost-user or ublk (as disks) or HTTP (as files).
     ///
     /// Each image is an export, named after its file without .hsi, or NAME with NAME=IMAGE, and read-only
     /// without --keep. The first one is also the default export. SIGINT or SIGTERM ends the server when

@@ -92,6 +92,7 @@ const EXAMPLES: &[(&str, &[&str])] = &[
             "headstart serve fast.hsi --http 0.0.0.0:8080    # run http://HOST:8080/fast.hsi#hs1-... -- CMD",
             "headstart serve root=fast.hsi data.hsi --nbd unix:/run/disks.sock",
             "headstart serve fast.hsi --vhost-user-blk /run/disk.sock    # docs/VHOST.md has QEMU's flags",
+            "headstart serve fast.hsi --ublk 0    # mount -o ro /dev/ublkb0 /mnt",
             "headstart serve fast.hsi --nbd localhost:0 --emulate flat-10ms-25mbs --json",
             "headstart serve fast.hsi --nbd 0.0.0.0 --tls-certificates /etc/pki/nbd --tls-verify-peer",
             "nbdfuse /mnt/disk nbd+unix:///root?socket=/run/disks.sock    # the disk is /mnt/disk/nbd",

@@ -22,12 +22,11 @@ use crate::cli::{Cli, Command, Lab};
 
 fn main() -> ExitCode {
     let mut arguments = std::env::args_os().skip(1);
-    if arguments.next().is_some_and(|first| first == hs_linux::rootenv::INIT_ARGUMENT) {
-        hs_linux::rootenv::init_main(arguments);
-    }
-    let mut arguments = std::env::args_os().skip(1);
-    if arguments.next().is_some_and(|first| first == ending::GUARD_ARGUMENT) {
-        ending::guard_main(arguments);
+    match arguments.next() {
+        Some(first) if first == hs_linux::rootenv::INIT_ARGUMENT => hs_linux::rootenv::init_main(arguments),
+        Some(first) if first == ending::GUARD_ARGUMENT => ending::guard_main(arguments),
+        Some(first) if first == hs_ublk::KEEPER_ARGUMENT => hs_ublk::keeper_main(arguments),
+        _ => {}
     }
     hs_linux::allocate_kindly();
     hs_linux::fail_beyond_size_limit();

@@ -1,13 +1,14 @@
 //! The processes behind `headstart mount`, `serve` and `attach`: servers that run until they are told to end.
 //!
 //! - [`mount`]: shows a disk as a file, and mounts its file system.
-//! - [`serve`]: NBD exports, images as files over HTTP, and the memory of guests.
+//! - [`serve`]: NBD exports, block devices, images as files over HTTP, and the memory of guests.
 //! - [`attach`]: fills a file, with a guard and a standby.
 //! - [`fill_cache`]: brings a whole image into the disk cache.
 
 pub mod attach;
 mod background_fill;
 pub mod fill_cache;
+mod fronts;
 mod keep;
 mod live_page;
 pub mod mount;
@@ -15,6 +16,7 @@ mod mounted;
 mod named_image;
 mod recording;
 pub mod serve;
+mod serve_block_device;
 pub mod serve_guests;
 mod serve_http;
 mod serve_memory;

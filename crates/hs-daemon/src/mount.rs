@@ -165,6 +165,7 @@ fn confine(args: &Mount, supervisor: &Supervisor) {
             || supervisor.process().is_none()
             || Origin::of(&args.image) == Origin::WithLogins,
         mounts: true,
+        has_rings: false,
     }
     .enforce();
 }

@@ -13,6 +13,7 @@ use hs_nbd::{
     Export, ExportedDisk, KeptImage, NbdAddress, NbdListeners, NbdOptions, NbdServer, NbdStats, NbdTls,
 };
 use hs_serve::{BackgroundFill, CacheSizing, Prefetching, ServedDisk};
+use hs_ublk::DeviceNumber;
 use hs_uffd::UffdServer;
 use hs_units::{BLOCK_BYTES, ByteSize};
 use hs_vhost::VhostServer;
@@ -22,11 +23,12 @@ use rustix::thread::CapabilitySet;
 use serde::Serialize;
 use serde_json::Value;
 
+use crate::fronts::Fronts;
 use crate::keep;
 use crate::live_page::{self, LivePage, Now};
 use crate::named_image::NamedImage;
 use crate::serve_guests::{self, Guests};
-use crate::{Fill, ServerOptions, background_fill, serve_http, serve_memory};
+use crate::{Fill, ServerOptions, background_fill, serve_block_device, serve_http, serve_memory};
 use hs_device::Medium;
 use hs_output::log_output;
 use hs_output::show;
@@ -66,6 +68,8 @@ pub struct Serve {
     pub uffd: Option<PathBuf>,
     /// The socket at which VMMs get the disk as a device of their guests.
     pub guests: Option<Guests>,
+    /// The block device of this kernel that shows the disk.
+    pub ublk: Option<DeviceNumber>,
     /// Addresses for HTTP clients.
     pub http: Vec<String>,
     /// Small files to serve over HTTP as well.
@@ -103,16 +107,19 @@ pub struct Serve {
 impl Serve {
     /// Whether disks are read by what is served, and not only whole images.
     fn reads_disks(&self) -> bool {
-        !self.nbd.is_empty() || self.uffd.is_some() || self.guests.is_some()
+        !self.nbd.is_empty() || self.uffd.is_some() || self.guests.is_some() || self.ublk.is_some()
     }
 
     /// Refuses flags that do not go together.
     fn check(&self) -> anyhow::Result<()> {
         if self.fill != Fill::Never && !self.reads_disks() {
-            bail!("--fill is for those who read disks (--nbd, --vhost-user-blk)");
+            bail!("--fill is for those who read disks (--nbd, --vhost-user-blk, --ublk)");
         }
         if self.uffd.is_some() && self.images.len() > 1 {
             bail!("--uffd serves one image: its VMMs do not say which");
+        }
+        if self.keep.is_some() && self.ublk.is_some() {
+            bail!("--keep is not for --ublk: its readers would see the disk without what was written");
         }
         if self.keep.is_some() && self.nbd.is_empty() && self.guests.is_none() {
             bail!("--keep is for those who write (--nbd, --vhost-user-blk)");
@@ -122,6 +129,9 @@ impl Serve {
         }
         if self.keep.is_some() && self.uffd.is_some() {
             bail!("--keep is not for --uffd: its guests would read the disk without what was written");
+        }
+        if self.ublk.is_some() && self.images.len() > 1 {
+            bail!("--ublk shows one image: start a server for each device");
         }
         if self.keep.is_some() && self.images.len() > 1 {
             bail!("--keep is for one image: start a server for each that is written to");
@@ -174,6 +184,7 @@ pub fn run(args: &Serve, arguments: &[OsString], quiet: bool) -> anyhow::Result<
     let nbd_listeners = nbd_listeners(args, &mut kept)?;
     let http_sockets = serve_http::listen(args, &mut kept)?;
     let keep = args.keep.as_deref().map(|path| keep::open(path, &mut kept, &supervisor)).transpose()?;
+    let device = serve_block_device::make(args.ublk, &mut kept, &supervisor)?;
     confine(args, &named);
     let mut http = serve_http::HttpImages::start(args, &named, http_sockets, &supervisor)?;
     let served = ServedExport::start_all(args, &named, &supervisor, (page.as_mut(), keep))?;
@@ -181,12 +192,14 @@ pub fn run(args: &Serve, arguments: &[OsString], quiet: bool) -> anyhow::Result<
         http.show_at(page.as_mut(), &named);
     }
     let memory = served.first().map(|served| served.memory(args, &mut kept, &supervisor)).transpose()?;
-    let mut nbd = nbd(&served, nbd_listeners, options, &supervisor)?;
+    let nbd = nbd(&served, nbd_listeners, options, &supervisor)?;
     careful::take_care();
     // Its guests' memory is mapped after what is there was locked into memory.
-    let mut guests = start_guests(args, &served, &mut kept, &supervisor)?;
+    let guests = start_guests(args, &served, &mut kept, &supervisor)?;
+    let device = serve_block_device::show(device, served.first().map(|served| &served.disk))?;
+    let mut fronts = Fronts { nbd, guests, device };
     let socket = StatusSocket::offer(RunFolder::offered().as_ref());
-    let subjects = subjects_of(args, &served, &supervisor, (nbd.as_ref(), guests.as_ref()));
+    let subjects = subjects_of(args, &served, &supervisor, &fronts);
     let statuses = || -> Vec<Status> {
         subjects
             .iter()
@@ -207,7 +220,7 @@ pub fn run(args: &Serve, arguments: &[OsString], quiet: bool) -> anyhow::Result<
         if let (false, Some(http)) = (quiet, &http) {
             http.say_where(&named);
         }
-        say_where(quiet, &served, (nbd.as_ref(), guests.as_ref()), metrics.as_ref(), page.as_ref());
+        say_where(quiet, &served, &fronts, metrics.as_ref(), page.as_ref());
     }
     let reload = || reload(http.as_ref(), nbd_tls.as_ref());
     let now = || Now { statuses: statuses(), clients: http.as_ref().map(serve_http::HttpImages::clients) };
@@ -218,15 +231,13 @@ pub fn run(args: &Serve, arguments: &[OsString], quiet: bool) -> anyhow::Result<
     });
     supervisor.ending();
     manager.stopping();
-    let kept = close_kept(&served, guests.as_mut());
+    let kept = close_kept(&served, fronts.guests.as_mut());
     // From here on nothing may wait for the medium.
     Deadline::begin(Vec::new(), || {}).lasts();
     served.iter().for_each(|served| served.disk.close());
     http.iter().for_each(serve_http::HttpImages::close);
     drop(memory);
-    if let Some(nbd) = &mut nbd {
-        nbd.stop();
-    }
+    let stats = fronts.end();
     ended?;
     kept?;
     served.iter().filter_map(|served| served.on_medium.trouble()).for_each(|trouble| log::warn!("{trouble}"));
@@ -235,7 +246,6 @@ pub fn run(args: &Serve, arguments: &[OsString], quiet: bool) -> anyhow::Result<
         http.stop();
     }
     if args.json {
-        let stats = stats_of(nbd.as_ref(), guests.as_ref());
         let http = http.as_ref().map(serve_http::HttpImages::totals);
         show::json(&Totals::of(args, &served, stats, http, began))?;
     }
@@ -267,21 +277,10 @@ fn subjects_of<'a>(
     args: &Serve,
     served: &'a [ServedExport],
     supervisor: &Supervisor,
-    (nbd, guests): (Option<&NbdServer>, Option<&VhostServer>),
+    fronts: &Fronts,
 ) -> Vec<Subject<'a>> {
     let served = served.iter().enumerate();
-    served.map(|(number, served)| served.subject(args, supervisor, &shown_at(nbd, guests, number))).collect()
-}
-
-/// What was done for those who read disks.
-fn stats_of(nbd: Option<&NbdServer>, guests: Option<&VhostServer>) -> NbdStats {
-    let mut stats = nbd.map(NbdServer::stats).unwrap_or_default();
-    if let Some(guests) = guests.map(VhostServer::stats) {
-        stats.connections += guests.connections;
-        stats.reads += guests.reads;
-        stats.sent_bytes += guests.read_bytes;
-    }
-    stats
+    served.map(|(number, served)| served.subject(args, supervisor, &fronts.places_of(number))).collect()
 }
 
 /// What is served, in a line for a service manager.
@@ -290,6 +289,7 @@ fn words(args: &Serve, images: usize) -> String {
         (!args.nbd.is_empty()).then_some("for NBD clients"),
         (!args.http.is_empty()).then_some("over HTTP"),
         args.guests.is_some().then_some("as a device of guests"),
+        args.ublk.is_some().then_some("as a block device"),
         args.uffd.is_some().then_some("as memory"),
     ];
     let ways: Vec<&str> = ways.into_iter().flatten().collect();
@@ -352,14 +352,18 @@ fn confine(args: &Serve, named: &[NamedImage]) {
     let metrics = args.serving.metrics.as_deref().and_then(metrics::path_of);
     files.sockets.extend(metrics.map(|path| server_files::folder_of(path).to_owned()));
     let origins = named.iter().map(|named| Origin::of(&named.image));
+    // The kernel has it stop and delete its block device by no other.
+    let of_device = if args.ublk.is_some() { CapabilitySet::SYS_ADMIN } else { CapabilitySet::empty() };
     Confinement {
         capabilities: CapabilitySet::NET_BIND_SERVICE
             | CapabilitySet::DAC_READ_SEARCH
             | CapabilitySet::IPC_LOCK
-            | CapabilitySet::SYS_RESOURCE,
+            | CapabilitySet::SYS_RESOURCE
+            | of_device,
         files: Some(files),
         starts_programs: origins.max() == Some(Origin::WithLogins),
         mounts: false,
+        has_rings: args.ublk.is_some(),
     }
     .enforce();
 }
@@ -389,18 +393,11 @@ fn nbd(
     Ok(Some(server))
 }
 
-/// Where those who read disks find an image.
-fn shown_at(nbd: Option<&NbdServer>, guests: Option<&VhostServer>, number: usize) -> Vec<String> {
-    let mut shown = nbd.map(|nbd| nbd.uris(number).to_vec()).unwrap_or_default();
-    shown.extend(guests.map(serve_guests::shown));
-    shown
-}
-
 /// Tells a person where clients find what; with `quiet` only what cannot be known otherwise, the live page.
 fn say_where(
     quiet: bool,
     served: &[ServedExport],
-    (nbd, guests): (Option<&NbdServer>, Option<&VhostServer>),
+    fronts: &Fronts,
     metrics: Option<&MetricsSocket>,
     page: Option<&LivePage>,
 ) {
@@ -411,7 +408,7 @@ fn say_where(
         return;
     }
     for (number, served) in served.iter().enumerate() {
-        for uri in shown_at(nbd, guests, number) {
+        for uri in fronts.places_of(number) {
             hs_output::note!("{} served at {uri}", served.named.image.display());
         }
     }

@@ -97,6 +97,28 @@ pub enum LinuxError {
         /// The device that was looked for.
         path: PathBuf,
     },
+    /// The kernel has no block devices that programs serve.
+    #[error(
+        "{} is missing: load the module (modprobe ublk_drv; Linux 6.5 or newer), or, in a container, pass the \
+         device in",
+        path.display()
+    )]
+    UblkMissing {
+        /// The device that was looked for.
+        path: PathBuf,
+    },
+    /// The kernel's block devices for programs lack something.
+    #[error("this kernel's ublk is too old: Linux 6.5 or newer is needed (it lacks features {lacks:#x})")]
+    UblkTooOld {
+        /// The features that it lacks (`UBLK_F_...`).
+        lacks: u64,
+    },
+    /// There is a block device of this number.
+    #[error("/dev/ublkb{number} is there already: choose another number, or `any`")]
+    UblkTaken {
+        /// The number.
+        number: u32,
+    },
     /// Only root may do this.
     #[error("{what} needs root: run with sudo")]
     NeedsRoot {

@@ -8,6 +8,7 @@
 //! - [`sockets`]: the other side of a socket; [`SocketFile`]: a socket in the file system.
 //! - [`ends`]: the signals that end a process, as events.
 //! - [`RootLock`]: a lock that root alone can hold.
+//! - [`ublk`]: block devices of this kernel that a program serves.
 //! - [`userfault`]: page faults that another process handles.
 //! - [`MemoryProbe`]: the kernel's figures of memory, and limits of control groups.
 
@@ -36,6 +37,7 @@ pub mod rootenv;
 mod size_limit;
 mod socket_file;
 pub mod sockets;
+pub mod ublk;
 pub mod userfault;
 mod volume;
 mod write_back;

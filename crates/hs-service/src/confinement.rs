@@ -31,6 +31,8 @@ pub struct Confinement {
     pub starts_programs: bool,
     /// Whether file systems are mounted and unmounted. Landlock forbids it.
     pub mounts: bool,
+    /// Whether it goes on with rings of io_uring that it has made before, and restricted; it makes no others.
+    pub has_rings: bool,
 }
 
 /// Files and folders with all that is in them; what does not exist is left out.
@@ -66,7 +68,7 @@ impl Confinement {
             Some(Err(error)) => log::warn!("this server could open any file that its user may: {error}"),
         }
         // Last: it refuses some of the calls above.
-        if let Err(error) = seccomp::refuse(self.starts_programs, self.mounts) {
+        if let Err(error) = seccomp::refuse(self.starts_programs, self.mounts, self.has_rings) {
             log::warn!("this server is not kept from unusual system calls: {error}");
         }
     }
@@ -180,7 +182,14 @@ mod tests {
         let (read, written) = (vec![folder.join("image")], vec![folder.join("cache")]);
         let files = Files { read, written, sockets: vec![folder.join("missing")], made: Vec::new() };
         let capabilities = CapabilitySet::DAC_READ_SEARCH;
-        Confinement { capabilities, files: Some(files), starts_programs: false, mounts: false }.enforce();
+        Confinement {
+            capabilities,
+            files: Some(files),
+            starts_programs: false,
+            mounts: false,
+            has_rings: false,
+        }
+        .enforce();
         let has_landlock =
             fs::read_to_string("/sys/kernel/security/lsm").map_or(true, |list| list.contains("landlock"));
         // Threads that are started from now on are confined as well.

@@ -49,7 +49,6 @@ const OF_THE_MACHINE: &[c_long] = &[
     libc::SYS_finit_module,
     libc::SYS_init_module,
     // Its requests are made by the kernel, past this filter.
-    libc::SYS_io_uring_enter,
     libc::SYS_io_uring_register,
     libc::SYS_io_uring_setup,
     libc::SYS_kcmp,
@@ -95,6 +94,7 @@ const OF_MOUNTS: &[c_long] = &[
     libc::SYS_pivot_root,
     libc::SYS_umount2,
 ];
+const OF_RINGS: &[c_long] = &[libc::SYS_io_uring_enter];
 const OF_PROGRAMS: &[c_long] = &[libc::SYS_execve, libc::SYS_execveat];
 /// Whose files are, what may be done with them, and who this process is. Landlock covers none of it.
 const OF_OWNERS: &[c_long] = &[
@@ -158,8 +158,8 @@ impl Refusal {
 ///
 /// # Errors
 /// When the kernel has no filters, or none is written for this processor.
-pub(super) fn refuse(but_programs: bool, but_mounts: bool) -> io::Result<()> {
-    enforce(&first(but_programs, but_mounts))
+pub(super) fn refuse(but_programs: bool, but_mounts: bool, but_rings: bool) -> io::Result<()> {
+    enforce(&first(but_programs, but_mounts, but_rings))
 }
 
 /// From now on no thread of this process makes system calls that only the beginning of a server takes.
@@ -170,13 +170,16 @@ pub(super) fn refuse_beginnings(but_unix_sockets: bool) -> io::Result<()> {
     enforce(&beginnings(but_unix_sockets))
 }
 
-fn first(but_programs: bool, but_mounts: bool) -> Vec<Refusal> {
+fn first(but_programs: bool, but_mounts: bool, but_rings: bool) -> Vec<Refusal> {
     let mut refused = [OF_THE_MACHINE, OF_PORTS].concat();
     if !but_mounts {
         refused.extend(OF_MOUNTS);
     }
     if !but_programs {
         refused.extend(OF_PROGRAMS);
+    }
+    if !but_rings {
+        refused.extend(OF_RINGS);
     }
     let mut refusals: Vec<Refusal> = refused.into_iter().map(Refusal::of).collect();
     let namespaces = When::AnyBit(NAMESPACES);
@@ -273,8 +276,8 @@ mod tests {
 
     #[test]
     fn exactly_what_is_listed_is_refused() {
-        let refused: Vec<c_long> = [OF_THE_MACHINE, OF_PORTS, OF_MOUNTS, OF_PROGRAMS].concat();
-        let steps = program(7, &first(false, false));
+        let refused: Vec<c_long> = [OF_THE_MACHINE, OF_PORTS, OF_MOUNTS, OF_PROGRAMS, OF_RINGS].concat();
+        let steps = program(7, &first(false, false, false));
         for number in 0..1000 {
             let expected = match c_long::from(number) {
                 libc::SYS_clone3 => libc::SECCOMP_RET_ERRNO | libc::ENOSYS as u32,
@@ -291,9 +294,18 @@ mod tests {
     }
 
     #[test]
+    fn rings_that_are_there_are_used_and_no_others_made() {
+        let steps = program(7, &first(false, false, true));
+        let verdict = |number: c_long| verdict(&steps, 7, number as u32, 0);
+        assert_eq!(verdict(libc::SYS_io_uring_enter), libc::SECCOMP_RET_ALLOW);
+        assert_eq!(verdict(libc::SYS_io_uring_setup), REFUSAL);
+        assert_eq!(verdict(libc::SYS_io_uring_register), REFUSAL);
+    }
+
+    #[test]
     fn namespaces_and_sockets_of_the_file_system_are_told_by_the_argument() {
         let clone = |flags: libc::c_int| {
-            verdict(&program(7, &first(true, true)), 7, libc::SYS_clone as u32, flags as u32)
+            verdict(&program(7, &first(true, true, true)), 7, libc::SYS_clone as u32, flags as u32)
         };
         assert_eq!(clone(libc::CLONE_VM | libc::CLONE_THREAD), libc::SECCOMP_RET_ALLOW);
         assert_eq!(clone(libc::CLONE_NEWUSER), REFUSAL);

@@ -5,6 +5,7 @@ use std::path::PathBuf;
 
 use clap::{ArgGroup, Args};
 use hs_nbd::NbdAddress;
+use hs_ublk::DeviceNumber;
 
 use super::background_fill::BackgroundFillFlag;
 use super::cache::CacheFlags;
@@ -19,7 +20,7 @@ use super::tls::TlsFlags;
 
 /// Flags of `headstart serve`.
 #[derive(Debug, Args)]
-#[command(group = ArgGroup::new("listen").args(["nbd", "http", "uffd", "vhost_user_blk"]).required(true).multiple(true))]
+#[command(group = ArgGroup::new("listen").args(["nbd", "http", "uffd", "vhost_user_blk", "ublk"]).required(true).multiple(true))]
 pub(crate) struct Serve {
     /// Images, each a file or an address; NAME= sets the export's name. Write `./` before a path with `=` in
     /// its first part.
@@ -50,6 +51,10 @@ pub(crate) struct Serve {
         hide_short_help = true,
     )]
     pub vhost_queues: u16,
+    /// Show the disk as the block device /dev/ublkbNUMBER of this machine, read-only; `any` takes a free
+    /// number. Needs root and Linux 6.5 with the module ublk_drv. One image.
+    #[arg(long, value_name = "NUMBER", help_heading = "Listen (at least one)")]
+    pub ublk: Option<DeviceNumber>,
     #[command(flatten)]
     pub keep: KeepFlag,
     #[command(flatten)]

@@ -16,6 +16,7 @@ pub(crate) fn run(args: &Serve, arguments: &[OsString], quiet: bool) -> anyhow::
         nbd: args.nbd.clone(),
         uffd: args.uffd.clone(),
         guests: args.vhost_user_blk.clone().map(|socket| Guests { socket, queues: args.vhost_queues }),
+        ublk: args.ublk,
         http: args.http.http.clone(),
         channel: args.http.channel.clone(),
         access_log: args.http.access_log.clone(),

@@ -4,10 +4,8 @@
 use std::fs;
 use std::io::Write;
 use std::os::unix::net::UnixStream;
-use std::path::Path;
-use std::process::Command;
 
-use crate::live::{Live, SERVER, SUM, live};
+use crate::live::{Live, SERVER, SUM, live, with_newer_kernel};
 use crate::machine::{Machine, SHELL_AS_INIT};
 use crate::scene::{Scene, made_once, run};
 
@@ -20,11 +18,7 @@ const DEATHS: usize = 3;
 
 /// A stick with the same Debian and a kernel that can send FUSE's requests again.
 fn stick_with_newer_kernel(live: &Live) -> String {
-    let kept = Path::new(env!("CARGO_TARGET_TMPDIR"));
-    let root = kept.join("usb-root");
-    if !root.exists() {
-        add_kernel(&live.root, &root);
-    }
+    let root = with_newer_kernel(&live.root);
     let live = live.file("headstart-live");
     let folder = made_once("usb", |folder| {
         fs::create_dir(folder).expect("a folder");
@@ -37,24 +31,6 @@ fn stick_with_newer_kernel(live: &Live) -> String {
         run(flags.into_iter().chain(words)).ok();
     });
     folder.join("bios.iso").display().to_string()
-}
-
-/// Debian 12 has Linux 6.12 beside its 6.1. The files of both systems are the same ones.
-fn add_kernel(from: &Path, to: &Path) {
-    let script = r#"
-        cp -al "$FROM" root
-        package() { apt-cache depends linux-image-6.12-amd64 | sed -n 's/^ *Depends: //p' | head -n 1; }
-        apt-get download -qq -o APT::Sandbox::User=root "$(package)" ||
-            { apt-get update -qq; apt-get download -qq -o APT::Sandbox::User=root "$(package)"; }
-        dpkg-deb --fsys-tarfile ./*.deb | tar -x --keep-directory-symlink -C root
-        chroot root depmod "$(basename root/lib/modules/6.12.*)"
-        mv root "$TO"
-    "#;
-    let folder = tempfile::tempdir_in(env!("CARGO_TARGET_TMPDIR")).expect("a folder");
-    let mut shell = Command::new("sh");
-    shell.args(["-euc", script]).env("LC_ALL", "C").env("FROM", from).env("TO", to);
-    let output = shell.current_dir(folder.path()).output().expect("sh starts");
-    assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
 }
 
 /// What a system said whose server was killed while its programs and libraries were read.

@@ -127,6 +127,35 @@ pub(crate) fn debian_root() -> Option<PathBuf> {
     machine_has(&NEEDED).then(debian)
 }
 
+/// The Debian with a newer kernel beside its own, which is made once and kept.
+pub(crate) fn with_newer_kernel(root: &Path) -> PathBuf {
+    let made = root.with_file_name("usb-root");
+    let lock = fs::File::create(made.with_extension("lock")).expect("a file");
+    lock.lock().expect("locked");
+    if !made.exists() {
+        add_kernel(root, &made);
+    }
+    made
+}
+
+/// Debian 12 has Linux 6.12 beside its 6.1. The files of both systems are the same ones.
+fn add_kernel(from: &Path, to: &Path) {
+    let script = r#"
+        cp -al "$FROM" root
+        package() { apt-cache depends linux-image-6.12-amd64 | sed -n 's/^ *Depends: //p' | head -n 1; }
+        apt-get download -qq -o APT::Sandbox::User=root "$(package)" ||
+            { apt-get update -qq; apt-get download -qq -o APT::Sandbox::User=root "$(package)"; }
+        dpkg-deb --fsys-tarfile ./*.deb | tar -x --keep-directory-symlink -C root
+        chroot root depmod "$(basename root/lib/modules/6.12.*)"
+        mv root "$TO"
+    "#;
+    let folder = tempfile::tempdir_in(env!("CARGO_TARGET_TMPDIR")).expect("a folder");
+    let mut shell = Command::new("sh");
+    shell.args(["-euc", script]).env("LC_ALL", "C").env("FROM", from).env("TO", to);
+    let output = shell.current_dir(folder.path()).output().expect("sh starts");
+    assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
+}
+
 /// It is made by the first test that needs it, and kept.
 fn debian() -> PathBuf {
     let root = Path::new(env!("CARGO_TARGET_TMPDIR")).join("live-root");

@@ -109,6 +109,7 @@ mod sources;
 mod starts;
 mod supervised;
 mod tokens;
+mod ublk;
 mod under_systemd;
 mod units;
 mod unnamed;

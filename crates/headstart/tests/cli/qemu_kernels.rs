@@ -1,6 +1,7 @@
 //! Kernels for guests of QEMU: a real one, from the package archive, and some that are made of a few
 //! instructions.
 
+use std::collections::BTreeSet;
 use std::fs;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
@@ -113,8 +114,8 @@ fn download(kept: &Path) -> Result<(), String> {
     }
 }
 
-/// An initial RAM disk: a cpio archive of the new ASCII format (cpio(5)), with these files; those in `bin`
-/// and `init` can be executed.
+/// An initial RAM disk: a cpio archive of the new ASCII format (cpio(5)), with these files; libraries, those
+/// in `bin` and `init` can be executed.
 pub(crate) fn initrd(path: &Path, files: &[(&str, Vec<u8>)]) {
     let mut archive = Vec::new();
     let mut add = |number: usize, name: &str, mode: u32, content: &[u8]| {
@@ -128,12 +129,16 @@ pub(crate) fn initrd(path: &Path, files: &[(&str, Vec<u8>)]) {
         archive.extend(content);
         archive.resize(archive.len().next_multiple_of(4), 0);
     };
-    for (number, folder) in ["bin", "dev", "new"].into_iter().enumerate() {
+    let of_files = files.iter().flat_map(|(name, _)| Path::new(name).ancestors().skip(1));
+    let of_files = of_files.filter_map(|folder| folder.to_str()).filter(|folder| !folder.is_empty());
+    // Those in others come behind them.
+    let folders: BTreeSet<&str> = ["dev", "new"].into_iter().chain(of_files).collect();
+    for (number, folder) in folders.iter().enumerate() {
         add(1 + number, folder, 0o40_755, b"");
     }
     for (number, (name, content)) in files.iter().enumerate() {
-        let executable = *name == "init" || name.starts_with("bin/");
-        add(10 + number, name, if executable { 0o100_755 } else { 0o100_644 }, content);
+        let executable = *name == "init" || name.starts_with("bin/") || name.starts_with("lib");
+        add(1 + folders.len() + number, name, if executable { 0o100_755 } else { 0o100_644 }, content);
     }
     add(0, "TRAILER!!!", 0, b"");
     fs::write(path, archive).expect("written");
