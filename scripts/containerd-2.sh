@@ -1,16 +1,18 @@
 #!/bin/sh
-# Builds containerd 2, CRI's client and a kubelet, which Debian 12 does not have, for tests of `headstart
-# snapshotter`.
+# Builds containerd 2, CRI's client, a kubelet and Docker, which Debian 12 does not have or has too old, for
+# tests of `headstart snapshotter`.
 #
 #   scripts/containerd-2.sh DIR     programs come into DIR/bin; what is there is not built again
 #
-# Needs Go 1.26 or newer and its module proxy. Takes twenty minutes on one core. nerdctl is no module there:
+# Needs Go 1.26 or newer and its module proxy. Takes 25 minutes on one core. nerdctl is no module there:
 # its test takes one that is on PATH.
 set -eu
 
 CONTAINERD=v2.3.5
 CRI_TOOLS=v1.34.0
 KUBERNETES=v1.34.4
+MOBY=v2.0.0-beta.24
+DOCKER=v29.9.3+incompatible
 
 mkdir -p "$1/bin"
 cd "$1"
@@ -24,20 +26,33 @@ stage() {
     done
 }
 
+# Docker's client has no go.mod: it is built by what the daemon's asks for, and one module that this lacks.
+client() {
+    go get "github.com/moby/moby/v2@$MOBY" \
+        github.com/tonistiigi/go-rosetta@v0.0.0-20220804170347-3f4430f2d346
+}
+
 # build MODULE VERSION PROGRAM...: each module is built by what its own go.mod asks for.
 build() {
     module=$1 version=$2
     shift 2
-    name=$(basename "$module")
+    name=$(basename "${module%/v2}")
     mkdir -p "$name"
     for program; do
         [ -x "bin/$program" ] && [ "$(cat "bin/$program.version" 2>/dev/null)" = "$version" ] && continue
         (
             cd "$name"
             [ -e go.mod ] || go mod init headstart.invalid/tools
-            [ "$module" != k8s.io/kubernetes ] || stage "$version"
+            language=
+            case $module in
+            k8s.io/kubernetes) stage "$version" ;;
+            github.com/docker/cli)
+                client
+                language=-gcflags=$module/...=-lang=go1.26
+                ;;
+            esac
             go get "$module/cmd/$program@$version"
-            go build -o "../bin/$program" "$module/cmd/$program"
+            go build $language -o "../bin/$program" "$module/cmd/$program"
         )
         echo "$version" >"bin/$program.version"
     done
@@ -46,3 +61,5 @@ build() {
 build github.com/containerd/containerd/v2 "$CONTAINERD" containerd ctr containerd-shim-runc-v2
 build sigs.k8s.io/cri-tools "$CRI_TOOLS" crictl
 build k8s.io/kubernetes "$KUBERNETES" kubelet
+build github.com/moby/moby/v2 "$MOBY" dockerd
+build github.com/docker/cli "$DOCKER" docker

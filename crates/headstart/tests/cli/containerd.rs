@@ -103,6 +103,12 @@ impl Daemon {
         let _ = self.0.kill();
         let _ = self.0.wait();
     }
+
+    /// Asks it to end; whether it did so well.
+    pub(crate) fn end(&mut self) -> bool {
+        kill_process(Pid::from_child(&self.0), Signal::TERM).expect("signalled");
+        self.0.wait().expect("ended").success()
+    }
 }
 
 impl Drop for Daemon {
@@ -317,9 +323,7 @@ impl<'a> Containers<'a> {
             fs::read_dir(self.scene.path("root/snapshots")).expect("a folder").count() == 0
         });
         self.containerd = None;
-        let pid = Pid::from_child(&self.snapshotter.0);
-        kill_process(pid, Signal::TERM).expect("signalled");
-        assert!(self.snapshotter.0.wait().expect("ended").success(), "{}", self.log());
+        assert!(self.snapshotter.end(), "{}", self.log());
     }
 }
 

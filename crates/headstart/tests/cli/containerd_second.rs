@@ -1,6 +1,7 @@
-//! Clients of containerd 2, whose transfer service unpacks: ctr, nerdctl, and CRI's crictl with a pod.
+//! Clients of containerd 2: ctr, nerdctl, CRI's crictl with a pod, a kubelet, and Docker.
 //! `scripts/containerd-2.sh` builds what Debian 12 does not have.
 
+mod docker;
 mod kubelet;
 
 use std::fs;
