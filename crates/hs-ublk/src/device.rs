@@ -91,13 +91,11 @@ impl Device {
         let processors = std::thread::available_parallelism().map_or(1, usize::from);
         let queues = processors.min(MOST_QUEUES) as u16;
         let mark = new_mark().map_err(LinuxError::io("make a mark for", "a block device"))?;
-        let features =
-            Features { queues, depth: DEPTH, most_bytes: MOST_BYTES, is_recoverable: is_supervised, mark };
         let wanted = match number {
             DeviceNumber::Any => None,
             DeviceNumber::This(number) => Some(number),
         };
-        let number = control.add(wanted, features)?;
+        let number = control.add(wanted, features(queues, is_supervised, mark))?;
         let held = Held { number, mark, queues };
         let opened = Keeper::start(held).and_then(|keeper| Ok((keeper, open_queues(held)?)));
         match opened {
@@ -117,6 +115,11 @@ impl Device {
         let mut control = Control::open()?;
         let path = || path_of(held.number);
         let is_taken_over = take_over(&mut control, held).map_err(LinuxError::io("take over", path()))?;
+        if !is_taken_over {
+            // What the server that died had begun with it cannot be gone on with.
+            control.delete_and_wait(held.number).map_err(LinuxError::io("take over", path()))?;
+            control.add(Some(held.number), features(held.queues, true, held.mark))?;
+        }
         let queues = open_queues(held).map_err(LinuxError::io("take over", path()))?;
         Ok(Self { control, held, is_taken_over, queues, keeper: Keeper::resume(keeper) })
     }
@@ -210,6 +213,10 @@ impl Shown {
     }
 }
 
+const fn features(queues: u16, is_recoverable: bool, mark: u64) -> Features {
+    Features { queues, depth: DEPTH, most_bytes: MOST_BYTES, is_recoverable, mark }
+}
+
 pub(crate) fn path_of(number: u32) -> PathBuf {
     format!("/dev/ublkb{number}").into()
 }
@@ -227,8 +234,8 @@ fn open_queues(held: Held) -> io::Result<Vec<ServedQueue>> {
     (0..held.queues).map(|number| ServedQueue::open(&file, number, DEPTH)).collect()
 }
 
-/// Has the kernel give the device to this process; whether its block device is there. One whose server died
-/// before that was never shown.
+/// Has the kernel give the device to this process; not where its server died before its block device was
+/// there.
 fn take_over(control: &mut Control, held: Held) -> io::Result<bool> {
     patiently(|| {
         match control.state(held.number)? {
@@ -242,6 +249,8 @@ fn take_over(control: &mut Control, held: Held) -> io::Result<bool> {
         match control.begin_recovery(held.number) {
             Ok(()) => Ok(Some(true)),
             Err(error) if error.raw_os_error() == Some(libc::EBUSY) => Ok(None),
+            // A server that died behind this has begun it, and had no queue.
+            Err(error) if error.raw_os_error() == Some(libc::EINVAL) => Ok(Some(true)),
             Err(error) => Err(error),
         }
     })

@@ -18,6 +18,7 @@ pub(super) const STOP_DEV: u32 = command(BOTH, 0x07, size_of::<ControlCommand>()
 pub(super) const SET_PARAMS: u32 = command(BOTH, 0x08, size_of::<ControlCommand>());
 pub(super) const START_USER_RECOVERY: u32 = command(BOTH, 0x10, size_of::<ControlCommand>());
 pub(super) const END_USER_RECOVERY: u32 = command(BOTH, 0x11, size_of::<ControlCommand>());
+pub(super) const DEL_DEV_ASYNC: u32 = command(READ, 0x14, size_of::<ControlCommand>());
 pub(super) const FETCH: u32 = command(BOTH, 0x20, size_of::<QueueCommand>());
 pub(super) const COMMIT_AND_FETCH: u32 = command(BOTH, 0x21, size_of::<QueueCommand>());
 

@@ -150,11 +150,25 @@ impl Control {
         self.ask(abi::STOP_DEV, of(number))
     }
 
-    /// Deletes a device that is stopped. Waits until no process has its character device open.
+    /// Deletes a device that is stopped. Its number is free when nothing has it open any more: no process, and
+    /// no mount. Before Linux 6.9 this waits until then.
     ///
     /// # Errors
     /// The kernel's.
     pub fn delete(&mut self, number: u32) -> io::Result<()> {
+        match self.ask(abi::DEL_DEV_ASYNC, of(number)) {
+            Err(error) if matches!(error.raw_os_error(), Some(libc::EOPNOTSUPP | libc::EINVAL)) => {
+                self.delete_and_wait(number)
+            }
+            deleted => deleted,
+        }
+    }
+
+    /// The same, and waits until the number is free.
+    ///
+    /// # Errors
+    /// The kernel's.
+    pub fn delete_and_wait(&mut self, number: u32) -> io::Result<()> {
         self.ask(abi::DEL_DEV, of(number))
     }
 

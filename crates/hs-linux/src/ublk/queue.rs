@@ -53,7 +53,8 @@ pub enum Event {
 /// A queue of a device. Its requests are taken and committed by one thread.
 pub struct Queue {
     ring: IoUring,
-    descriptors: Descriptors,
+    /// Once it has begun.
+    descriptors: Option<Descriptors>,
     device: Arc<File>,
     number: u16,
     depth: u16,
@@ -69,11 +70,13 @@ impl Queue {
         let operations = [opcode::UringCmd16::CODE, opcode::PollAdd::CODE];
         // One more than tags, for the event.
         let ring = ring_for(u32::from(depth) + 1, &[device.as_fd(), wake], &operations)?;
-        let descriptors = Descriptors::map(device, number, depth)?;
-        Ok(Self { ring, descriptors, device: Arc::clone(device), number, depth })
+        Ok(Self { ring, descriptors: None, device: Arc::clone(device), number, depth })
     }
 
     /// Lets a request come by each tag, and watches the event. Call it in the thread that serves the queue.
+    ///
+    /// Between the two last calls to the kernel a process must not die: the descriptors are its own from then
+    /// on, and the next one is not given them before a queue has waited for requests (Linux 6.12).
     ///
     /// # Errors
     /// The kernel's, when the device is served by another process, or is gone.
@@ -82,6 +85,7 @@ impl Queue {
             self.push_command(abi::FETCH, tag, -1)?;
         }
         self.watch_wake()?;
+        self.descriptors = Some(Descriptors::map(&self.device, self.number, self.depth)?);
         self.ring.submit()?;
         // What is refused is refused at once.
         match self.ring.completion().find(|answer| answer.result() < 0) {
@@ -116,11 +120,12 @@ impl Queue {
             Err(error) if error.kind() != io::ErrorKind::Interrupted => return Err(error),
             _ => {}
         }
+        let Some(descriptors) = &self.descriptors else { return Ok(()) };
         for answer in self.ring.completion() {
             let tag = answer.user_data() as u16;
             events.push(match (answer.user_data(), answer.result()) {
                 (WOKEN, _) => Event::Woken,
-                (_, 0) => Event::Request(tag, self.descriptors.request(tag)),
+                (_, 0) => Event::Request(tag, descriptors.request(tag)),
                 (_, _) => Event::Closed(tag),
             });
         }
