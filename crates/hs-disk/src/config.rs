@@ -44,6 +44,8 @@ pub struct ReadOptions {
     /// What is read outside the hot region lies scattered, as pages of memory do: neighbours of a miss are
     /// not expected to be used.
     pub scattered: bool,
+    /// What failed slowly is a bad place of a drive, and is left alone for a while.
+    pub bad_places_rest: bool,
     /// In which order chunks are fetched when more are wanted than there are fetchers.
     pub queue: QueueConfig,
     /// A read that has waited for so long is answered with an error; without a limit when none.
@@ -59,9 +61,19 @@ impl Default for ReadOptions {
             readers_keep: false,
             read_ahead_bytes: 8 << 20,
             scattered: false,
+            bad_places_rest: true,
             queue: QueueConfig::default(),
             read_timeout: None,
         }
+    }
+}
+
+impl ReadOptions {
+    /// The same for a medium that is reached over a network: a server that has not answered for so long may
+    /// answer the next read.
+    #[must_use]
+    pub const fn over_a_network(self, read_timeout: Duration) -> Self {
+        Self { read_timeout: Some(read_timeout), bad_places_rest: false, ..self }
     }
 }
 
@@ -98,6 +110,7 @@ impl DiskOptions {
             readers_keep: read.readers_keep,
             read_ahead_bytes: read.read_ahead_bytes,
             scattered: read.scattered,
+            bad_places_rest: read.bad_places_rest,
             visibility: if marks { UseVisibility::Tripwires } else { UseVisibility::Asked },
             delivery: None,
             read_timeout: read.read_timeout.map(Into::into),

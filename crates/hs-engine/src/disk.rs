@@ -77,7 +77,7 @@
 //! | neighbours come along, as far as they pay and the policy allows | `medium.rs` `bring_neighbours` |
 //! | read-ahead takes along what lies behind its first window, no index read | `medium.rs` `fetch_ahead` |
 //! | a fetch of several that fails is tried again for what is awaited, one by one | `medium.rs` `end_fetch` |
-//! | a place that failed slowly is left alone for eight times as long | `medium.rs` `remember_failure` |
+//! | a drive is not asked at once for a place that failed slowly | `medium.rs` `remember_failure` |
 //! | what is ahead of a reader is decompressed before it is asked for | `demand.rs` `decode_ahead` |
 //! | early bytes that are damaged are fetched again, others fail their reads | `decoding.rs` `lose_stored` |
 //! | a damaged hot chunk is read from cold copies, until one fails | `demand.rs` `fail_chunk` |

@@ -299,7 +299,7 @@ fn files(image: &ImageSource, profile: &Profile, ignore_journal: bool) -> anyhow
     let on_medium = medium::open(image, &Medium::None, &Damage::default())?;
     let mut config = ServeConfig { prefetching: Prefetching::Off, ..ServeConfig::default() };
     if image.file().is_none() {
-        config.read.read_timeout = Some(image.remote.read_timeout);
+        config.read = config.read.over_a_network(image.remote.read_timeout);
     }
     let config = on_medium.config(&config);
     let served = ServedImage::start(on_medium.store, &work.folder("disk")?, &config, None)?;

@@ -698,7 +698,7 @@ pub fn config(
         config.prefetch = config.prefetch.over_a_network();
     }
     if image.file().is_none() || image.base().is_some_and(|base| base.file().is_none()) {
-        config.read.read_timeout = Some(image.remote.read_timeout);
+        config.read = config.read.over_a_network(image.remote.read_timeout);
     }
     if let Some(limits) = limits {
         config.prefetch.budget_bytes = limits.budget.0;

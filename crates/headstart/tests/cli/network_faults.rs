@@ -2,13 +2,14 @@
 //! once the server behaves, or end with an error that says why; no byte is wrong.
 
 use std::fs;
-use std::os::unix::fs::{PermissionsExt, symlink};
+use std::os::unix::fs::{FileExt, PermissionsExt, symlink};
 
 use hs_units::Prng;
+use rustix::process::Signal;
 
 use crate::boots::{GUEST, kept_console, little_guest};
 use crate::faulty_server::{FaultyServer, Identity};
-use crate::scene::{Ran, START, Scene, machine_has, run};
+use crate::scene::{Ran, Running, START, Scene, machine_has, run, wait_until};
 use crate::web::run_remote;
 
 /// So many schedules are tried of starts and of boots; or as many as this variable says: `100`, or a portion
@@ -128,6 +129,37 @@ fn a_start_under_faults_reads_what_is_right_or_fails() {
     let (seen, mishaps) = server.counts();
     eprintln!("{whole} starts were whole, {failed} failed; {mishaps} of {seen} requests went wrong");
     assert_came_through(whole, failed, mishaps);
+    scene.wait_until_clean();
+}
+
+/// What failed after seconds is no place of a drive, which is left alone for many more.
+#[test]
+fn a_server_that_failed_slowly_is_asked_again_by_the_next_read() {
+    if !machine_has(START) {
+        return;
+    }
+    let scene = Scene::new();
+    scene.image("big.hsi", 2_000, 77);
+    let server = FaultyServer::start(fs::read(scene.path("big.hsi")).expect("the image"), Identity::Tag);
+    let dir = scene.folder("dir");
+    let words = ["mount", "-f", &server.url(), &dir, "--disk-cache=none", "--prefetch", "off"];
+    let mut mounted = Running::start(words);
+    while !mounted.said().contains("mounted") {}
+    let file = fs::File::open(scene.path("dir/disk.img")).expect("opened");
+    let read = || file.read_exact_at(&mut [0; 4096], 1_000 * 4096);
+    let (everything, before) = (0..usize::MAX, server.counts().1);
+    server.refuse(everything.clone(), 503, Some(2));
+    std::thread::scope(|scope| {
+        let reading = scope.spawn(read);
+        wait_until("the server has asked for a pause", || server.counts().1 > before);
+        server.refuse(everything, 404, None);
+        reading.join().expect("no panic").expect_err("it is refused in the end");
+    });
+    server.refuse(0..0, 404, None);
+    read().expect("the server is back");
+    mounted.signal(Signal::TERM);
+    let (code, _, said) = mounted.end();
+    assert!(code.success(), "{said}");
     scene.wait_until_clean();
 }
 

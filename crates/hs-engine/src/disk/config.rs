@@ -50,6 +50,9 @@ pub struct DiskConfig {
     /// What is read outside the hot region lies scattered, as pages of memory do: neighbours of a miss are
     /// not expected to be used.
     pub scattered: bool,
+    /// What failed slowly is a bad place of a drive, and is left alone for a while. Not so over a network,
+    /// where the server may have come back.
+    pub bad_places_rest: bool,
     /// How use of what was prefetched is seen.
     pub visibility: UseVisibility,
     /// Where hot chunks go, if they go anywhere.
@@ -71,6 +74,7 @@ impl Default for DiskConfig {
             readers_keep: false,
             read_ahead_bytes: 8 << 20,
             scattered: false,
+            bad_places_rest: true,
             visibility: UseVisibility::default(),
             delivery: None,
             read_timeout: None,

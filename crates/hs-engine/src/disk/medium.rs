@@ -515,7 +515,7 @@ impl<M: ImageMap> DiskEngine<M> {
                 self.table.tidy(slot);
             }
         }
-        if took < QUICK {
+        if took < QUICK || !self.config.bad_places_rest {
             return None;
         }
         let until = now + Nanos(took.0.saturating_mul(REST)).min(LONGEST_REST);

@@ -542,6 +542,7 @@ fn config(prng: &mut Prng, medium: &FaultyMedium) -> DiskConfig {
         readers_keep: prng.below(2) == 0,
         read_ahead_bytes: RAW * prng.below(65),
         scattered: false,
+        bad_places_rest: true,
         visibility,
         delivery: (prng.below(4) > 0).then_some(delivery),
         read_timeout: (prng.below(8) == 0).then(|| Nanos::from_millis(200 + prng.below(10_000))),
@@ -549,7 +550,8 @@ fn config(prng: &mut Prng, medium: &FaultyMedium) -> DiskConfig {
     let brings_rest = prng.below(2) == 0;
     let prefetch = config.prefetch.map(|limits| PrefetchConfig { brings_rest, ..limits });
     // Without a draw of its own, so that seeds stay what they were.
-    DiskConfig { prefetch, scattered: config.fetchers.is_multiple_of(4), ..config }
+    let (scattered, bad_places_rest) = (config.fetchers.is_multiple_of(4), config.fetchers.is_multiple_of(2));
+    DiskConfig { prefetch, scattered, bad_places_rest, ..config }
 }
 
 impl std::fmt::Display for World {

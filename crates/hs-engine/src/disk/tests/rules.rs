@@ -184,6 +184,21 @@ fn a_place_that_failed_slowly_is_left_alone_for_a_while_and_one_that_failed_at_o
     assert_eq!((shell.reads.len(), shell.fetches.len()), (1, 1));
 }
 
+/// The engine's own patience is no reason not to ask a server that is back.
+#[test]
+fn what_failed_slowly_over_a_network_is_asked_for_again_at_once() {
+    let mut shell = cold_shell(DiskConfig { bad_places_rest: false, ..DiskConfig::default() });
+    shell.run(Step::EndFetch(0));
+    shell.run(Step::Pass(60_000));
+    shell.run(Step::EndFetch(0));
+    assert_eq!((shell.reads.len(), shell.engine.stats().failed_reads), (0, 1));
+    shell.run(Step::Read { block: 0, blocks: 1, class: 0 });
+    assert_eq!((shell.reads.len(), shell.fetches.len()), (1, 1));
+    settle(&mut shell);
+    assert_eq!((shell.reads.len(), shell.engine.stats().answered_reads), (0, 1));
+    shell.finish();
+}
+
 #[test]
 fn a_place_that_is_asked_for_again_comes_although_another_one_fails_meanwhile() {
     let mut shell = shell_after_a_slow_failure();
