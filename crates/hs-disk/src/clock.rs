@@ -147,9 +147,10 @@ impl Shared {
         let waits = reads > 0 && Duration::from(oldest) >= after;
         if waits && !*has_told {
             log::warn!(
-                "no answer from {} for {:.0} s; {reads} {}",
+                "no answer from {} for {:.0} s{}; {reads} {}",
                 self.image.name(),
                 Duration::from(oldest).as_secs_f64(),
+                self.image.trouble(),
                 if reads == 1 { "read waits" } else { "reads wait" }
             );
         }

@@ -213,7 +213,8 @@ impl DiskState {
             Why::TimedOut => {
                 self.figures.given_up_requests += 1;
                 let waited = now.saturating_sub(waiter.at).into();
-                let error = ImageError::NoAnswer { path: image.name().to_owned(), waited };
+                let (path, trouble) = (image.name().to_owned(), image.trouble());
+                let error = ImageError::NoAnswer { path, trouble, waited };
                 // All that are given up at once have one line.
                 let is_first =
                     !out.failed.iter().any(|(_, other)| matches!(other, ImageError::NoAnswer { .. }));

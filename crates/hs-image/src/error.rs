@@ -54,10 +54,12 @@ pub enum ImageError {
         disk_bytes: u64,
     },
     /// The store has not answered for as long as a reader may wait.
-    #[error("no answer from {path} for {:.0?}", waited)]
+    #[error("no answer from {path} for {:.0?}{}", waited, trouble)]
     NoAnswer {
         /// The image.
         path: String,
+        /// [`Image::trouble`](crate::Image::trouble).
+        trouble: String,
         /// How long the read waited.
         waited: std::time::Duration,
     },

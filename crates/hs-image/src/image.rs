@@ -327,6 +327,12 @@ impl Image {
         &self.store
     }
 
+    /// Why what is asked for has not come yet: text behind the image's name, or none.
+    #[must_use]
+    pub fn trouble(&self) -> String {
+        self.store.trouble().map_or_else(String::new, |trouble| format!(" ({trouble})"))
+    }
+
     /// The pack that it is made of, if it is.
     #[must_use]
     pub const fn pack(&self) -> Option<&Arc<PackStore>> {

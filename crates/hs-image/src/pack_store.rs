@@ -286,6 +286,10 @@ impl Store for PackStore {
         }
     }
 
+    fn trouble(&self) -> Option<String> {
+        self.pack.trouble().or_else(|| self.opened.get()?.trouble())
+    }
+
     fn close(&self) {
         self.pack.close();
         if let Some(disk) = self.opened.get() {

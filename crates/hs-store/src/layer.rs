@@ -67,6 +67,10 @@ impl<F: Filter, S: Store> Store for Layer<F, S> {
         self.inner.expect_most(range);
     }
 
+    fn trouble(&self) -> Option<String> {
+        self.inner.trouble()
+    }
+
     fn close(&self) {
         self.filter.close();
         self.inner.close();

@@ -140,6 +140,11 @@ pub trait Store: Send + Sync {
         self.expect_stream(range);
     }
 
+    /// Why what is asked for has not come yet, where the store asks again by itself.
+    fn trouble(&self) -> Option<String> {
+        None
+    }
+
     /// Closes the store, because the program ends: requests under way and later ones fail with
     /// [`StoreError::Closed`] where the medium can be left at any moment. A disk of this machine cannot; but
     /// a wait for one that is gone ends.
@@ -176,6 +181,9 @@ macro_rules! store_through_pointer {
             }
             fn expect_most(&self, range: ByteRange) {
                 (**self).expect_most(range);
+            }
+            fn trouble(&self) -> Option<String> {
+                (**self).trouble()
             }
             fn close(&self) {
                 (**self).close();

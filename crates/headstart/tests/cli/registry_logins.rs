@@ -3,12 +3,16 @@
 use std::fs;
 use std::io::{BufRead, BufReader, Read, Write};
 use std::net::{TcpListener, TcpStream};
+use std::os::unix::fs::FileExt;
 use std::process::Command;
 use std::sync::{Arc, Mutex};
 use std::thread;
 
-use crate::registry::place;
-use crate::scene::{Ran, Scene};
+use rustix::process::Signal;
+
+use crate::registry::{REGISTRY, Registry, place, program, run_here};
+use crate::scene::{Ran, Running, Scene, has_tools, machine_has};
+use crate::tokens::{self, Tokens};
 use crate::web::remote;
 
 const PASSWORD: &str = "pa55-w0rd-secret";
@@ -117,6 +121,38 @@ fn a_token_server_that_is_away_is_named() {
     let registry = Host::start(move |_| wants_token(&realm));
     let ran = read_with(&scene, registry.port, "", None);
     ran.fails(1, &[&format!("its token server {away}: no connection")]);
+}
+
+#[test]
+fn reads_that_are_given_up_name_the_token_server_that_is_away() {
+    if !machine_has(&[]) || !has_tools(&[&[REGISTRY], tokens::TOOLS].concat()) {
+        return;
+    }
+    let scene = Scene::new();
+    scene.image("big.hsi", 2_000, 5);
+    let registry = Registry::start(&scene, false);
+    let (url, dir) = (registry.url("tiny:t"), scene.folder("dir"));
+    run_here(&scene, &["push", &scene.arg("big.hsi"), &url]).ok();
+    let mut tokens = Tokens::start(&scene, 2);
+    let registry = registry.again_with_tokens(&scene, &tokens);
+    let words = ["mount", "-f", &url, &dir, "--disk-cache=none", "--prefetch", "off", "--read-timeout", "4"];
+    let mut mounted = Running::start_command(program(&scene, &words));
+    while !mounted.said().contains("mounted") {}
+    tokens.wait_until_expired(registry.port);
+    tokens.kill();
+    let file = fs::File::open(scene.path("dir/disk.img")).expect("opened");
+    file.read_exact_at(&mut [0; 4096], 1_000 * 4096).expect_err("it is given up");
+    drop(file);
+    mounted.signal(Signal::TERM);
+    let (code, _, said) = mounted.end();
+    assert!(code.success(), "{said}");
+    let away = format!("s (its token server 127.0.0.1:{}: no connection", tokens.port());
+    let lines = said.lines().filter(|line| line.contains("no answer from oci") && line.contains(&away));
+    // When it begins to wait, which may be told in one word or the other, and at the end.
+    assert!(lines.clone().any(|line| line.contains("wait")), "{said}");
+    assert!(lines.clone().any(|line| line.ends_with(": reads are given up")), "{said}");
+    drop(registry);
+    scene.wait_until_clean();
 }
 
 #[test]

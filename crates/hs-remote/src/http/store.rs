@@ -103,6 +103,8 @@ struct Asking {
     jitter: Mutex<Prng>,
     counters: Arc<Counters>,
     retries: Arc<RetryCounters>,
+    /// Why requests are made again, until one is answered.
+    trouble: Mutex<Option<HttpError>>,
     is_closed: AtomicBool,
 }
 
@@ -128,6 +130,7 @@ impl HttpStore {
             clock,
             jitter: Mutex::new(Prng::new(seed)),
             retries: Arc::default(),
+            trouble: Mutex::default(),
             is_closed: AtomicBool::new(false),
         };
         let range = ByteRange::new(0, opening_bytes.max(1));
@@ -324,8 +327,9 @@ impl Asking {
                 }
                 understood => {
                     target.found(&reply.url);
-                    let known = Answered { opened, before, was_refused };
-                    return self.begun(understood?, reply, in_service, known).await;
+                    let (known, understood) = (Answered { opened, before, was_refused }, understood?);
+                    *self.trouble.lock() = None;
+                    return self.begun(understood, reply, in_service, known).await;
                 }
             }
         }
@@ -386,6 +390,7 @@ impl Asking {
         if !error.is_transient() {
             return Err(error);
         }
+        *self.trouble.lock() = Some(error.clone());
         let pause = tries.patience.pause(tries.done, error.retry_after(), &mut self.jitter.lock());
         let Some(pause) = pause else { return Err(error) };
         let (now, end) = (self.clock.now(), tries.began + Nanos::from(tries.patience.total));
@@ -500,6 +505,10 @@ impl Store for HttpStore {
         if range.fits_in(self.len()) && range.len >= LEAST_FOR_LANES {
             *self.lanes.lock() = Some(Arc::new(Lanes::new(Arc::clone(&self.remote), range)));
         }
+    }
+
+    fn trouble(&self) -> Option<String> {
+        self.remote.asking.trouble.lock().as_ref().map(ToString::to_string)
     }
 
     fn close(&self) {
