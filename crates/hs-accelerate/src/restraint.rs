@@ -11,6 +11,8 @@ pub enum StopReason {
     Memory,
     /// The device fails.
     Errors,
+    /// The list was removed meanwhile.
+    SwitchedOff,
 }
 
 impl StopReason {
@@ -22,6 +24,7 @@ impl StopReason {
             Self::NotUsed => "most of what was read ahead was not used in time",
             Self::Memory => "memory is short",
             Self::Errors => "the device cannot be read",
+            Self::SwitchedOff => "it was switched off meanwhile (headstart accelerate off)",
         }
     }
 }

@@ -4,10 +4,11 @@ use std::os::unix::process::ExitStatusExt;
 use std::path::{Path, PathBuf};
 use std::process::{Command, ExitStatus, Stdio};
 use std::sync::Arc;
+use std::sync::mpsc::{self, RecvTimeoutError};
 use std::time::Duration;
 
 use anyhow::{Context, bail};
-use hs_accelerate::{Ending, EndingStep, PageList};
+use hs_accelerate::{Ending, EndingStep, PageList, StopReason};
 use hs_early::{
     Before, KeptList, LastBoot, Recording, Root, SinceOn, Started, Switch, Waited, Warming, Watch,
 };
@@ -19,6 +20,8 @@ use serde::Serialize;
 use crate::cli::accelerate::{Accelerate, AccelerateAction};
 
 const UNIT: &str = "headstart-accelerate.service";
+/// How often what asks for pages looks whether it was switched off.
+const LOOK: Duration = Duration::from_millis(50);
 
 /// What is known of a file system's starts.
 #[derive(Serialize)]
@@ -285,7 +288,24 @@ fn follow(
 fn warm(path: &Path, named: Option<&Path>, json: bool, quiet: bool) -> anyhow::Result<()> {
     let root = Arc::new(Root::open(path)?);
     let list = recorded(&root, named)?;
-    let warmed = Warming::new(root, Arc::new(list)).run(None);
+    // A list that was named is the user's own.
+    let own = named.is_none().then(|| list_of(&root, None).path);
+    let warming = Warming::new(root, Arc::new(list));
+    let warmed = std::thread::scope(|scope| {
+        let (over, ended) = mpsc::channel::<()>();
+        let warming = &warming;
+        scope.spawn(move || {
+            while ended.recv_timeout(LOOK) == Err(RecvTimeoutError::Timeout) {
+                // `off` removes it.
+                if own.as_ref().is_some_and(|list| !list.exists()) {
+                    warming.stop(Some(StopReason::SwitchedOff));
+                }
+            }
+        });
+        let warmed = warming.run(None);
+        drop(over);
+        warmed
+    });
     if json {
         return show::json(&warmed);
     }

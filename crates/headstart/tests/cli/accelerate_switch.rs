@@ -298,6 +298,31 @@ fn off_ends_a_boot_that_reads_ahead() {
 }
 
 #[test]
+fn off_ends_what_asks_for_a_list_but_not_for_one_that_was_named() {
+    let Some(slow) = Slow::new() else { return };
+    let ran = slow.slow_script(
+        "cp $folder/*.pages /note/list
+        began=$(sectors)
+        headstart accelerate warm >/dev/shm/said.$$ & warming=$!
+        until test $(sectors) -gt 4000; do :; done
+        headstart accelerate off >/dev/null
+        wait $warming; echo ended $?
+        test $(sectors) -lt 30000 && echo before its end
+        grep -o 'ended early: it was switched off' /dev/shm/said.$$
+        ls -A /var/lib/headstart
+        headstart accelerate warm --list /note/list >/dev/shm/said.$$ & warming=$!
+        until test $(sectors) -gt 20000; do :; done
+        headstart accelerate off >/dev/null
+        wait $warming; echo ended $?
+        grep -c 'ended early' /dev/shm/said.$$ || true
+        rm /dev/shm/said.$$",
+    );
+    let expected = "ended 0\nbefore its end\nended early: it was switched off\nended 0\n0\n";
+    assert_eq!((ran.code, ran.stdout.as_str()), (Some(0), expected), "{ran:?}");
+    slow.system.scene.wait_until_clean();
+}
+
+#[test]
 fn off_ends_a_layout_anew() {
     let Some(slow) = Slow::new() else { return };
     let ran = slow.slow_script(
