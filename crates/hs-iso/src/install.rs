@@ -22,16 +22,22 @@ use std::path::{Path, PathBuf};
 use anyhow::{Context, bail};
 use hs_live::boot_state::{BootState, Slot};
 use hs_output::show::Bar;
+use hs_service::signals::Ends;
 use hs_service::workdir::Workdir;
 use hs_start::channel;
 use hs_units::ByteSize;
 use serde::Serialize;
 
+use crate::drafts::{Drafts, Left};
 use crate::parts::SystemSpec;
 use crate::{boot_loader, tools};
 use disk::Disk;
 use slots::{Filling, SlotReport};
 use target::Target;
+
+/// What a signal says that comes between the first write and the last.
+const INCOMPLETE: &str =
+    "a file that was made is removed; another disk is incomplete, and the same command begins again";
 
 /// A disk to be made.
 #[derive(Clone, Debug)]
@@ -92,36 +98,44 @@ pub struct DiskLoaders {
     pub secure_boot: bool,
 }
 
-/// Makes the disk. Call `hs_linux::rootenv::enter_private_mounts` before.
+/// Makes the disk. Call `hs_linux::rootenv::enter_private_mounts` before. `signals` end the process.
 ///
 /// # Errors
 /// When the disk is in use or holds something, when a tool or a part of the system is missing, or when the
 /// system does not fit. A device then says, when it is started, that the installation was interrupted; a file
 /// that was made is removed.
-pub fn install(spec: &InstallSpec, quiet: bool) -> anyhow::Result<DiskReport> {
+pub fn install(spec: &InstallSpec, quiet: bool, signals: Ends) -> anyhow::Result<DiskReport> {
+    let (drafts, _interruption) =
+        Drafts::watch(signals, Left { drafts: Vec::new(), said: "nothing is changed" })?;
     tools::check_disk()?;
     grub::check_words(&spec.append)?;
     let image_bytes = slots::least_bytes(&spec.system)?;
     spec.system.check_kernel(&spec.disk)?;
-    let target = Target::open(&spec.disk, spec.size, spec.force)?;
+    let target = Target::open(&spec.disk, spec.size, spec.force, &drafts)?;
     let plan = target.plan(image_bytes)?;
-    let made = make(spec, &target, &plan, quiet);
+    drafts.left().said = INCOMPLETE;
+    let made = make(spec, &target, &plan, &drafts, quiet);
     if made.is_err() {
         target.remove_if_made();
     }
     made
 }
 
-fn make(spec: &InstallSpec, target: &Target, plan: &target::Plan, quiet: bool) -> anyhow::Result<DiskReport> {
+fn make(
+    spec: &InstallSpec,
+    target: &Target,
+    plan: &target::Plan,
+    drafts: &Drafts,
+    quiet: bool,
+) -> anyhow::Result<DiskReport> {
     let bar = Bar::new(quiet);
     bar.spin("dividing the disk");
     target.divide(plan)?;
     let work = workdir(&spec.disk, &spec.system)?;
     let disk = Disk::format(&spec.disk, plan, &work)?;
     let free = spec.free.unwrap_or(ByteSize(plan.data.len / 4));
-    let filling =
-        Filling { disk: &disk, slot: Slot::A, system: &spec.system, free_bytes: free.0, work: &work };
-    filling.run(&bar)?;
+    let (system, free_bytes) = (&spec.system, free.0);
+    Filling { disk: &disk, slot: Slot::A, system, free_bytes, work: &work, drafts }.run(&bar)?;
     let menu = grub::Menu { data_uuid: &disk.data_uuid, words: &spec.append, timeout_s: spec.timeout_s };
     grub::write_menu(disk.boot.path(), &menu)?;
     BootState { good: Slot::A, next: None }
@@ -141,12 +155,14 @@ fn make(spec: &InstallSpec, target: &Target, plan: &target::Plan, quiet: bool) -
 }
 
 /// Puts an image into the slot that is not in use, to be tried once at the next start. Call
-/// `hs_linux::rootenv::enter_private_mounts` before.
+/// `hs_linux::rootenv::enter_private_mounts` before. `signals` end the process.
 ///
 /// # Errors
 /// When writes would be lost, when the image is not right or does not fit, or when the system that is running
 /// has not come up. The old system stays as it is.
-pub fn update(spec: &UpdateSpec, quiet: bool) -> anyhow::Result<DiskReport> {
+pub fn update(spec: &UpdateSpec, quiet: bool, signals: Ends) -> anyhow::Result<DiskReport> {
+    let left = Left { drafts: Vec::new(), said: "the system that is there stays as it is" };
+    let (drafts, _interruption) = Drafts::watch(signals, left)?;
     let bar = Bar::new(quiet);
     // A channel is asked once, so that all that follows is of one image.
     let mut system = spec.system.clone();
@@ -170,9 +186,12 @@ pub fn update(spec: &UpdateSpec, quiet: bool) -> anyhow::Result<DiskReport> {
     // From here on the slot holds nothing that can be started.
     BootState { next: None, ..state }.write(disk.boot.path()).context("write the boot loader's block")?;
     slots::empty(&disk, slot)?;
-    let filling = Filling { disk: &disk, slot, system: &system, free_bytes: 0, work: &work };
+    drafts.left().drafts.push(slots::data_folder(&disk, slot));
+    let filling = Filling { disk: &disk, slot, system: &system, free_bytes: 0, work: &work, drafts: &drafts };
     filling.run(&bar)?;
     disk.settle_boot()?;
+    *drafts.left() =
+        Left { drafts: Vec::new(), said: "whether the new system is tried, `headstart install DISK` shows" };
     BootState { next: Some(slot), ..state }
         .write(disk.boot.path())
         .context("write the boot loader's block")?;

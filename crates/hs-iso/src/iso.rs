@@ -5,13 +5,13 @@ use std::path::{Path, PathBuf};
 use anyhow::{Context, bail};
 use hs_live::words::IMAGE_PATH;
 use hs_output::show::Bar;
-use hs_service::ending::Interruption;
 use hs_service::signals::Ends;
 use hs_start::open::open_image;
 use serde::Serialize;
 
 use crate::boot_loader::{self, Loaders, Menu};
 use crate::disc::{Disc, DiscPlace};
+use crate::drafts::{Drafts, Left};
 use crate::parts::{INITRD, KERNEL, SystemSpec};
 use crate::{medium, tools};
 
@@ -87,8 +87,8 @@ pub fn make(spec: &IsoSpec, quiet: bool, signals: Ends) -> anyhow::Result<Made> 
     for folder in [&scratch, &tree.join("boot"), image.parent().unwrap_or(&tree)] {
         std::fs::create_dir_all(folder).with_context(|| format!("make {}", folder.display()))?;
     }
-    let drafts = work.path().to_owned();
-    let _interruption = Interruption::watch(signals, move || remove(&drafts)).context("wait for signals")?;
+    let left = Left { drafts: vec![work.path().to_owned()], said: "no medium is made" };
+    let _interruption = Drafts::watch(signals, left)?;
     let bar = Bar::new(quiet);
     let kernel_version = spec.system.place_kernel(&tree.join("boot"), work.path(), &bar)?;
     // Nothing is written to it.
@@ -155,16 +155,6 @@ fn command_line(spec: &IsoSpec, digest: &str) -> String {
     ];
     words.extend(spec.append.iter().cloned());
     words.join(" ")
-}
-
-/// Removes a folder in which another thread of this process may still make files.
-fn remove(drafts: &Path) {
-    while drafts.exists() {
-        match std::fs::remove_dir_all(drafts) {
-            Err(error) if error.kind() != std::io::ErrorKind::DirectoryNotEmpty => return,
-            _ => {}
-        }
-    }
 }
 
 /// The medium must not be a part of its own image. That is said before anything is made.

@@ -13,6 +13,7 @@
 
 mod boot_loader;
 mod disc;
+mod drafts;
 mod initrd;
 pub mod install;
 mod iso;

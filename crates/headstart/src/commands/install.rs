@@ -1,8 +1,10 @@
 //! `headstart install`
 
+use anyhow::Context;
 use hs_iso::install::{self, DiskReport, InstallSpec, UpdateSpec};
 use hs_iso::{InitrdKind, SystemSpec};
 use hs_output::show;
+use hs_service::signals::Ends;
 use hs_start::image::ImageSource;
 use hs_start::location::ImageLocation;
 use hs_units::ByteSize;
@@ -12,12 +14,13 @@ use crate::cli::Install;
 /// Installs or updates a system on a disk, or shows what is there.
 pub(crate) fn run(args: &Install, quiet: bool) -> anyhow::Result<()> {
     hs_linux::rootenv::enter_private_mounts()?;
+    let signals = || Ends::block().context("wait for signals");
     let report = match (&args.root, &args.update) {
-        (Some(root), _) => install::install(&fresh(args, root), quiet)?,
+        (Some(root), _) => install::install(&fresh(args, root), quiet, signals()?)?,
         (None, Some(image)) => {
             let without_writes = args.without_writes;
             let spec = UpdateSpec { disk: args.disk.clone(), system: system(args, image), without_writes };
-            install::update(&spec, quiet)?
+            install::update(&spec, quiet, signals()?)?
         }
         (None, None) => install::look(&args.disk)?,
     };

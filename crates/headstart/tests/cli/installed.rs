@@ -1,6 +1,7 @@
 //! Disks with an installed system: made, refused, updated and started.
 
 use std::fs;
+use std::os::unix::fs::symlink;
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
@@ -9,7 +10,9 @@ use rustix::process::Signal;
 use crate::kept_roots::{machine, roomy};
 use crate::live::{Live, live};
 use crate::machine::{BEFORE_THE_SWITCH, Machine};
-use crate::scene::{Ran, Running, Scene, has_tools, machine_has, made_once, run, tool, wait_until};
+use crate::scene::{
+    Ran, Running, Scene, executable, has_tools, machine_has, made_once, run, tool, wait_until,
+};
 use crate::web::{NGINX, Nginx};
 
 const TOOLS: [&str; 6] = ["sfdisk", "mkfs.vfat", "mkfs.ext4", "grub-mkimage", "losetup", "debugfs"];
@@ -114,6 +117,56 @@ fn killed_at(pipe: &Path, words: &[&str]) {
     running.signal(Signal::KILL);
     let (status, _, said) = running.end();
     assert!(!status.success(), "{} {said}", pipe.display());
+}
+
+/// The programs that make a system's initramfs get none of its signals: it says itself how it ended.
+#[test]
+fn an_installation_that_is_told_to_end_leaves_no_file() {
+    if !can_install() {
+        return;
+    }
+    let scene = Scene::new();
+    let kernel = parts(&scene);
+    let (image, disk) = (scene.arg("root.hsi"), scene.arg("disk"));
+    // A system whose initramfs is never made.
+    let system = |path: &str| scene.path(&format!("root/{path}"));
+    for (name, text) in [("boot/vmlinuz-1", ""), ("lib/modules/1/none", ""), ("usr/lib/headstart/none", "")] {
+        fs::create_dir_all(system(name).parent().expect("a folder")).expect("made");
+        fs::write(system(name), text).expect("written");
+    }
+    for name in ["mkdir", "sleep"] {
+        symlink("busybox", system(&format!("bin/{name}"))).expect("a link");
+    }
+    fs::create_dir_all(system("usr/sbin")).expect("made");
+    let (making, waits) = (scene.arg("making"), "exec sh -c 'while :; do sleep 1; done'");
+    executable(&system("usr/sbin/mkinitramfs"), &format!("#!/bin/sh\n{waits} {making}\n"));
+    let live = scene.path("headstart-live");
+    executable(&live, "#!/bin/sh\n");
+    let slow = changed(&scene, "slow.hsi");
+    let interrupted = |flags: &[&str], signal: Signal, said: &str| {
+        let live = live.display().to_string();
+        let running = Running::start([&["-q", "install", &disk, "--live", &live], flags].concat());
+        let words = |pid: &u32| fs::read_to_string(format!("/proc/{pid}/cmdline")).unwrap_or_default();
+        wait_until("the initramfs is made", || {
+            scene.processes().iter().any(|pid| words(pid).contains(&making))
+        });
+        running.signal(signal);
+        let (status, _, text) = running.end();
+        assert_eq!(status.code(), Some(128 + signal.as_raw()), "{text}");
+        assert!(
+            text.contains("interrupted") && text.contains(said) && !text.contains("mkinitramfs"),
+            "{text}"
+        );
+    };
+    interrupted(&["--root", &slow, "--size", "660M"], Signal::TERM, "a file that was made is removed");
+    assert!(!scene.path("disk").exists());
+    install(&disk, &["--root", &image, "--size", "660M"], &kernel).ok();
+    let before = look(&disk);
+    interrupted(&["--update", &slow, "--without-writes"], Signal::INT, "stays as it is");
+    let names = tool("debugfs", &["-R", "ls -p /slots/b", &format!("{disk}{DATA}")]).stdout;
+    assert!(!names.contains("root.hsi"), "{names}");
+    assert_eq!(look(&disk), before);
+    scene.wait_until_clean();
 }
 
 #[test]

@@ -23,6 +23,7 @@ use serde::Serialize;
 
 use super::disk::Disk;
 use super::grub::SlotWords;
+use crate::drafts::Drafts;
 use crate::parts::SystemSpec;
 
 /// Folders of slots, on both partitions, and of what was written.
@@ -64,6 +65,16 @@ fn folder(slot: Slot) -> PathBuf {
     Path::new(SLOTS).join(slot.name())
 }
 
+/// Where the file for writes is made.
+fn draft_of(writes: &Path) -> PathBuf {
+    writes.with_extension("new")
+}
+
+/// The folder of a slot in the data partition.
+pub(super) fn data_folder(disk: &Disk, slot: Slot) -> PathBuf {
+    disk.data.path().join(folder(slot))
+}
+
 /// The image in a slot, if there is one.
 fn image(disk: &Disk, slot: Slot) -> anyhow::Result<Option<Image>> {
     let path = disk.data.path().join(image_path(slot));
@@ -96,7 +107,7 @@ fn writes_bytes(disk: &Disk, name: &str) -> u64 {
 
 /// What the data partition gets back when a slot is emptied.
 fn slot_bytes(disk: &Disk, slot: Slot) -> u64 {
-    let entries = disk.data.path().join(folder(slot)).read_dir().into_iter().flatten().flatten();
+    let entries = data_folder(disk, slot).read_dir().into_iter().flatten().flatten();
     entries.filter_map(|entry| Some(entry.metadata().ok()?.blocks() * 512)).sum()
 }
 
@@ -220,6 +231,8 @@ pub(super) struct Filling<'a> {
     /// Free bytes of a root that is built from a directory.
     pub(super) free_bytes: u64,
     pub(super) work: &'a Workdir,
+    /// What a signal removes.
+    pub(super) drafts: &'a Drafts,
 }
 
 impl Filling<'_> {
@@ -242,6 +255,7 @@ impl Filling<'_> {
         File::open(draft).and_then(|file| file.sync_all()).context("write the image")?;
         let writes = data.join(writes_path(&image));
         if !writes.exists() {
+            self.drafts.left().drafts.extend([writes.clone(), draft_of(&writes)]);
             self.begin_writes(draft, &writes)?;
         }
         let placed = SystemSpec { source: draft.into(), ..self.system.clone() };
@@ -262,7 +276,7 @@ impl Filling<'_> {
     /// Makes the file for writes, and mounts the root for writing once: the initramfs has no tools to give an
     /// ext4 its journal. A root that cannot be written to is found here, and not at its first start.
     fn begin_writes(&self, image: &Path, writes: &Path) -> anyhow::Result<()> {
-        let draft = writes.with_extension("new");
+        let draft = draft_of(writes);
         let _ = fs::remove_file(&draft);
         let source = ImageSource::from(image);
         let on_medium = medium::open(&source, &hs_device::Medium::None, &Damage::default())?;

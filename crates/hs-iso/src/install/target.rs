@@ -16,6 +16,7 @@ use rustix::io::Errno;
 use super::claim;
 use super::grub::{self, CODE_BYTES};
 use crate::boot_loader::ForDisk;
+use crate::drafts::Drafts;
 use crate::tools::SFDISK;
 
 const MIB: u64 = 1 << 20;
@@ -83,7 +84,12 @@ pub(super) struct Target {
 impl Target {
     /// Opens the disk, or makes a file of this size. A disk that is mounted is refused, and one that holds
     /// something without `force`.
-    pub(super) fn open(path: &Path, size: Option<ByteSize>, force: bool) -> anyhow::Result<Self> {
+    pub(super) fn open(
+        path: &Path,
+        size: Option<ByteSize>,
+        force: bool,
+        drafts: &Drafts,
+    ) -> anyhow::Result<Self> {
         let shown = path.display();
         let found = match std::fs::metadata(path) {
             Err(error) if error.kind() == ErrorKind::NotFound && !path.is_symlink() => None,
@@ -93,8 +99,11 @@ impl Target {
             let Some(size) = size else {
                 bail!("{shown}: there is no such disk; --size SIZE makes a file of that size")
             };
+            let mut left = drafts.left();
             let file = OpenOptions::new().read(true).write(true).create_new(true).open(path);
             let file = file.with_context(|| format!("make {shown}"))?;
+            left.drafts.push(path.to_owned());
+            drop(left);
             let target = Self { path: path.to_owned(), bytes: size.0, file, was_made: true };
             claim::take(path, &target.file)?;
             let grown = target.file.set_len(size.0).with_context(|| format!("make {shown} of {size}"));
@@ -313,8 +322,9 @@ mod tests {
     fn what_holds_something_is_refused() {
         let folder = tempfile::tempdir().expect("a folder");
         let path = folder.path().join("disk");
-        let open =
-            |size, force| Target::open(&path, size, force).map(drop).map_err(|error| error.to_string());
+        let open = |size, force| {
+            Target::open(&path, size, force, &Drafts::default()).map(drop).map_err(|error| error.to_string())
+        };
         assert!(open(None, false).is_err_and(|error| error.contains("--size")));
         std::fs::write(&path, "a letter").expect("written");
         assert!(open(None, false).is_err_and(|error| error.contains("--force")));
