@@ -11,6 +11,7 @@ use rustix::io::Errno;
 use rustix::mount::UnmountFlags;
 
 use super::{FAILED, enter};
+use hs_linux::mounts::MountTable;
 use hs_output::log_output;
 use hs_service::careful::resolve;
 
@@ -84,6 +85,8 @@ fn unmount(arguments: &Arguments) -> anyhow::Result<()> {
     let target = server.as_ref().and_then(|server| server.fs.as_ref()).unwrap_or(&dir);
     match rustix::mount::unmount(target, flags) {
         Ok(()) => {}
+        // It went meanwhile, as when a user has just unmounted the file system, and its server ends.
+        Err(Errno::INVAL) if !MountTable::open()?.has(target)? => {}
         Err(Errno::BUSY) => bail!("{} is busy: end what uses it, or use umount -l", target.display()),
         Err(error) => return Err(error).with_context(|| format!("unmount {}", target.display())),
     }

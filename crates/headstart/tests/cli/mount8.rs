@@ -83,6 +83,28 @@ fn a_line_of_fstab_is_enough() {
     scene.wait_until_clean();
 }
 
+/// Both the server and a user take down what is left.
+#[test]
+fn the_disk_may_be_unmounted_right_behind_its_file_system() {
+    if !machine_has(START) {
+        return;
+    }
+    let scene = Scene::new();
+    let (image, dir, tree) = (scene.root("root.hsi"), scene.folder("dir"), scene.folder("tree"));
+    let text = "for round in $(seq 15); do
+            mount -t headstart \"$1\" \"$2\" -o fs=\"$3\"
+            umount \"$3\"
+            umount \"$2\" || true
+            while grep -q \"$2\" /proc/self/mountinfo; do :; done
+        done";
+    let ended = script(&scene, text, &[&image, &dir, &tree]);
+    assert_eq!(ended.code, Some(0), "{}", ended.said);
+    // What umount(8) says itself where it finds no mount any more.
+    let others: Vec<&str> = ended.said.lines().filter(|line| !line.ends_with(": not mounted.")).collect();
+    assert!(others.is_empty(), "{others:?}");
+    scene.wait_until_clean();
+}
+
 #[test]
 fn what_mount_cannot_have_is_named() {
     if !machine_has(&[]) {
