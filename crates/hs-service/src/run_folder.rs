@@ -165,7 +165,14 @@ impl RunFolder {
         let end = Instant::now() + PATIENCE;
         let mut answers = Vec::new();
         for (process, stream, path) in asked {
-            match stream.and_then(|stream| hear(stream, end)) {
+            let mut answer = stream.and_then(|stream| hear(stream, end));
+            // One that ends meanwhile cuts the connection, and soon does not listen any more.
+            for _ in 0..2 {
+                if is_cut(&answer) {
+                    answer = ask(&path).and_then(|stream| hear(stream, end));
+                }
+            }
+            match answer {
                 // No server listens any more: a socket listens before it gets this name.
                 Err(error) if error.kind() == ErrorKind::ConnectionRefused => {
                     let _ = fs::remove_file(&path);
@@ -175,6 +182,13 @@ impl RunFolder {
             }
         }
         Ok(answers)
+    }
+}
+
+fn is_cut(answer: &io::Result<Vec<u8>>) -> bool {
+    match answer {
+        Ok(answer) => answer.is_empty(),
+        Err(error) => matches!(error.kind(), ErrorKind::ConnectionReset | ErrorKind::BrokenPipe),
     }
 }
 
@@ -337,15 +351,33 @@ mod tests {
         let socket = StatusSocket::listen(&run).expect("listens");
         let answers = std::thread::scope(|scope| {
             let asking = scope.spawn(|| run.ask_all().expect("listed"));
-            let (stream, _) = still.accept().expect("asked");
+            let (mut stream, _) = still.accept().expect("asked");
             let mut events = [PollFd::from_borrowed_fd(socket.as_fd(), PollFlags::IN)];
             poll(&mut events, None).expect("asked");
             socket.answer(|| b"{}".to_vec());
+            stream.write_all(b"1").expect("it is there");
             drop(stream);
             asking.join().expect("asked")
         });
         let said: Vec<_> = answers.iter().map(|(_, answer)| answer.as_deref().expect("in time")).collect();
-        assert_eq!(said, [&b""[..], b"{}"]);
+        assert_eq!(said, [&b"1"[..], b"{}"]);
+    }
+
+    /// Its connections may be cut before it stops listening.
+    #[test]
+    fn a_server_that_ends_while_it_is_asked_is_none() {
+        let (_keep, run) = folder();
+        let path = run.path().join("1.sock");
+        let ending = UnixListener::bind(&path).expect("bound");
+        let answers = std::thread::scope(|scope| {
+            let asking = scope.spawn(|| run.ask_all().expect("listed"));
+            drop(ending.accept().expect("asked"));
+            let again = ending.accept().expect("asked again");
+            fs::remove_file(&path).expect("removed");
+            drop((ending, again));
+            asking.join().expect("asked")
+        });
+        assert!(answers.is_empty(), "{answers:?}");
     }
 
     #[test]
