@@ -48,13 +48,13 @@ impl DeviceKind {
     }
 
     /// Requests that may be under way at once. A read of a program waits for those before it, where requests
-    /// are served one by one.
+    /// are served one by one. Where heads move it costs two seeks in between, so there are to be few of them
+    /// before the pages are there.
     #[must_use]
     pub const fn under_way(self) -> usize {
         match self {
-            Self::Moves => 2,
             Self::OneByOne => 1,
-            Self::Overlaps => 32,
+            Self::Moves | Self::Overlaps => 32,
         }
     }
 

@@ -150,8 +150,8 @@ impl Control {
         self.ask(abi::STOP_DEV, of(number))
     }
 
-    /// Deletes a device that is stopped. Its number is free when nothing has it open any more: no process, and
-    /// no mount. Before Linux 6.9 this waits until then.
+    /// Deletes a device that is stopped. Its number is free when nothing has it open any more: no process,
+    /// and no mount. Before Linux 6.9 this waits until then.
     ///
     /// # Errors
     /// The kernel's.
