@@ -53,7 +53,7 @@ pub(crate) struct Serve {
     pub vhost_queues: u16,
     /// Show the disk as the block device /dev/ublkbNUMBER of this machine, read-only; `any` takes a free
     /// number. Needs root and Linux 6.5 with the module ublk_drv. One image.
-    #[arg(long, value_name = "NUMBER", help_heading = "Listen (at least one)")]
+    #[arg(long, value_name = "NUMBER", help_heading = "Listen (at least one)", hide_short_help = true)]
     pub ublk: Option<DeviceNumber>,
     #[command(flatten)]
     pub keep: KeepFlag,
